@@ -1,0 +1,264 @@
+"""The core's whole state, and the questions about it that change nothing."""
+
+from onegate.admission.floor import Floor
+from onegate.admission.lifecycle import State
+from onegate.admission.model import (
+    Binding,
+    ClassSpec,
+    GateLimits,
+    PoolSpec,
+    PoolState,
+    Refusal,
+    Refused,
+)
+from onegate.admission.order import Next, does_not_fit, next_for, nothing_starts
+from onegate.admission.queue import Backpressure, ClassQueue
+from onegate.admission.records import Pool, Record, kv_cost
+
+
+class Book:
+    """Requests, queues, pools, floors. `queues` are in the order of their ranks.
+
+    While `switching_to` names a pool, nothing starts in the others. `all_ready` says that every
+    pool is, so that there is nothing to choose.
+    """
+
+    def __init__(
+        self, limits: GateLimits, classes: tuple[ClassSpec, ...], pools: tuple[PoolSpec, ...]
+    ) -> None:
+        self.limits = limits
+        self.queues: dict[str, ClassQueue] = {}
+        self.floors: dict[str, Floor] = {}
+        self.pools: dict[str, Pool] = {spec.model: Pool(spec) for spec in pools}
+        self.closed: dict[str, int | None] = {}
+        self.records: dict[int, Record] = {}
+        self.queued = 0
+        self.in_flight = 0
+        self.draining = False
+        self.all_ready = False
+        self.switching_to: str | None = None
+        self.switch_wake_ns: int | None = None
+        self.set_classes(classes)
+        self.pools_changed()
+
+    def pools_changed(self) -> None:
+        """The state of a pool is another."""
+        self.all_ready = all(pool.ready for pool in self.pools.values())
+
+    def set_classes(self, classes: tuple[ClassSpec, ...]) -> None:
+        """Take the classes as they are configured now; what waits in them stays."""
+        gone = self.queues.keys() - {spec.name for spec in classes}
+        assert not gone, f"classes cannot be removed while requests may be in them: {gone}"
+        assert len({spec.rank for spec in classes}) == len(classes), "two classes share a rank"
+        queues = {}
+        for spec in sorted(classes, key=lambda spec: spec.rank):
+            queue = self.queues.get(spec.name)
+            if queue is None:  # an empty one is falsy, and has a rate to keep
+                queue = ClassQueue(spec)
+            queue.spec = spec
+            queues[spec.name] = queue
+            if not spec.floor_share:
+                self.floors.pop(spec.name, None)
+            elif spec.name in self.floors:
+                self.floors[spec.name].share = spec.floor_share
+            else:
+                self.floors[spec.name] = Floor(spec.floor_share)
+        self.queues = queues
+
+    @property
+    def queued_tok(self) -> int:
+        """Tokens that wait, in all classes."""
+        return sum(queue.queued_tok for queue in self.queues.values())
+
+    def rank(self, class_: str) -> int:
+        """The rank of a class."""
+        return self.queues[class_].spec.rank
+
+    def waits(self, class_: str, pool: str) -> bool:
+        """Does something of an open class wait for this pool?"""
+        return class_ not in self.closed and self.queues[class_].waiting_for(pool) > 0
+
+    def up_to(self, class_: str) -> list[ClassQueue]:
+        """The queues of better ranks and this class's own, best first."""
+        rank = self.queues[class_].spec.rank
+        return [queue for queue in self.queues.values() if queue.spec.rank <= rank]
+
+    def better_waits(self, class_: str, pool: str) -> bool:
+        """Does something of a better open class wait for this pool?"""
+        return any(self.waits(queue.spec.name, pool) for queue in self.up_to(class_)[:-1])
+
+    # --- who is next ----------------------------------------------------------------------------
+
+    def next_for(self, pool: Pool) -> Next | None:
+        """Who would start next in this pool."""
+        return next_for(
+            pool,
+            self.queues.values(),
+            self.floors,
+            self.closed,
+            self.records,
+            self.limits.floor_quantum_tok,
+        )
+
+    def best_for(self, pool: Pool) -> Next | None:
+        """The same by rank alone."""
+        return next_for(pool, self.queues.values(), {}, self.closed, self.records, 0)
+
+    def next_to_start(self) -> Next | None:
+        """Who starts next of all, if anybody can: pools share the permits."""
+        first: Next | None = None
+        for model, pool in self.pools.items():
+            if self._nothing_starts(model, pool) is not None:
+                continue
+            chosen = self.next_for(pool)
+            if chosen is None or (first is not None and first.place < chosen.place):
+                continue
+            spec = chosen.record.spec
+            if does_not_fit(pool, chosen.rank, chosen.record.prompt_tok, spec.max_tok) is None:
+                first = chosen
+        return first
+
+    def _nothing_starts(self, model: str, pool: Pool) -> Binding | None:
+        if self.switching_to is not None and self.switching_to != model:
+            return Binding.LOADING
+        return nothing_starts(pool, self.in_flight, self.limits)
+
+    def in_the_way(self, class_: str, model: str, prompt_tok: int, max_tok: int) -> Binding | None:
+        """What keeps such a request from starting, were it next."""
+        pool, rank = self.pools[model], self.queues[class_].spec.rank
+        return self._nothing_starts(model, pool) or does_not_fit(pool, rank, prompt_tok, max_tok)
+
+    def _in_the_way(self, record: Record) -> Binding | None:
+        spec = record.spec
+        return self.in_the_way(spec.class_, spec.pool, record.prompt_tok, spec.max_tok)
+
+    def limited_by(self, pool: Pool) -> Binding | None:
+        """What keeps the best waiting request of a pool from starting; None when none waits.
+
+        It is the floor when the best could start and a lower class holds the place by its floor.
+        """
+        chosen = self.next_for(pool)
+        if chosen is None:
+            model = pool.spec.model
+            waits = any(queue.waiting_for(model) for queue in self.queues.values())
+            return Binding.CLOSED if waits else None
+        if chosen.by_floor:
+            best = self.best_for(pool)
+            assert best is not None
+            if self._in_the_way(best.record) is None:
+                return Binding.FLOOR
+        return self._in_the_way(chosen.record)
+
+    # --- newcomers ------------------------------------------------------------------------------
+
+    def door(self, class_: str, model: str, prompt_tok: int, max_tok: int) -> Refusal | None:
+        """What refuses a newcomer whatever waits: the daemon, the class, the pool, its size."""
+        queue, pool = self.queues[class_], self.pools[model]
+        if self.draining:
+            return Refusal(Refused.SHUTTING_DOWN, "the daemon is shutting down")
+        if class_ in self.closed and not queue.spec.waits_when_closed:
+            return Refusal(Refused.PAUSED, f"class {class_} is paused", limited_by=Binding.CLOSED)
+        if pool.spec.state is PoolState.RELEASED:
+            return Refusal(Refused.RELEASED, f"model {model} has been released")
+        if pool.spec.state is PoolState.FAILED:
+            return Refusal(Refused.ENGINE_UNAVAILABLE, f"the engine cannot serve model {model} now")
+        capacity = pool.capacity
+        need_tok, limit_tok = prompt_tok + max_tok, capacity.max_context_tok
+        what = "the model's context holds"
+        if need_tok <= limit_tok and capacity.kv_tok is not None:
+            need_tok, limit_tok = kv_cost(capacity, prompt_tok, max_tok), capacity.kv_tok
+            what = "the engine's cache holds"
+        if need_tok <= limit_tok:
+            return None
+        return Refusal(
+            Refused.TOO_LARGE,
+            f"prompt and answer need {need_tok} tokens, {what} {limit_tok}: "
+            "shorten the prompt or lower max_tokens",
+            limit=limit_tok,
+            used=need_tok,
+        )
+
+    def room(self, class_: str, principal: str, tok: int) -> Backpressure | None:
+        """Whether a newcomer of `tok` tokens may wait; its own size counts.
+
+        In the bounds over all classes only what waits at its own rank or a better one counts
+        against it: a flood of batch work fills the box, and never keeps a person out.
+        """
+        queue, limits = self.queues[class_], self.limits
+        if tok > limits.max_queued_tok:
+            return Backpressure(Refused.TOO_LARGE, "tokens", limits.max_queued_tok, tok, 0.0)
+        full = queue.room(principal, tok, limits)
+        if full is not None:
+            return full
+        counted = self.up_to(class_)
+        used_tok = sum(queue.queued_tok for queue in counted)
+        excess_tok = used_tok + tok - limits.max_queued_tok
+        if excess_tok > 0:
+            return Backpressure(
+                Refused.TOKENS_FULL, "tokens", limits.max_queued_tok, used_tok, excess_tok
+            )
+        used = sum(len(queue) for queue in counted)
+        if used >= limits.max_queued_requests:
+            return Backpressure(
+                Refused.CLASS_FULL, "requests", limits.max_queued_requests, used, queue.mean_tok
+            )
+        return None
+
+    def expected_wait_ns(self, class_: str, pool: str, place: int, now_ns: int) -> int | None:
+        """How long the request at `place` (0 is the head) of a class's queue for a pool may wait.
+
+        What waits up to it, better ranks included, over what these classes are given now. None
+        while the class is closed or its rate is not known.
+        """
+        own_rate = self.queues[class_].rate.tok_per_ns(now_ns)
+        if own_rate is None or class_ in self.closed:
+            return None
+        *better, own = self.up_to(class_)
+        ahead_tok = own.mean_tok * (place + 1)
+        rate = own_rate
+        for queue in better:
+            rate += queue.rate.tok_per_ns(now_ns) or 0.0
+            if queue.spec.name not in self.closed:
+                ahead_tok += queue.mean_tok * queue.waiting_for(pool)
+        return round(ahead_tok / rate)
+
+    # --- invariants -----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Every invariant; raises AssertionError with what is wrong."""
+        waiting: dict[int, str] = {}
+        for name, queue in self.queues.items():
+            queue.check()
+            for rid in queue:
+                assert rid not in waiting, f"{rid} waits in {name} and in {waiting[rid]}"
+                waiting[rid] = name
+            held = [r for r in self.records.values() if r.spec.class_ == name and r.held]
+            assert queue.running == len(held), (name, queue.running, len(held))
+        assert waiting.keys() <= self.records.keys()
+        assert self.queued == len(waiting)
+        assert self.in_flight == sum(record.held for record in self.records.values())
+        for rid, record in self.records.items():
+            assert rid == record.rid
+            ledger = self.pools[record.spec.pool].ledger
+            if record.state is State.QUEUED:
+                assert waiting.get(rid) == record.spec.class_, record
+                assert rid not in ledger, f"{rid} waits and has a seat"
+                assert not record.prepaid_tok
+            else:
+                assert rid not in waiting, record
+            if record.state is State.SETTLED:
+                assert rid in ledger, f"{rid} is over and still remembered"
+                assert not record.prepaid_tok
+        for pool in self.pools.values():
+            quarantined = {
+                rid
+                for rid, record in self.records.items()
+                if record.spec.pool == pool.spec.model and record.state is State.SETTLED
+            }
+            pool.ledger.check(quarantined)
+            for rid in pool.ledger:
+                assert self.records[rid].spec.pool == pool.spec.model
+        assert self.closed.keys() <= self.queues.keys()
+        assert self.floors.keys() <= self.queues.keys()
+        starts = self.next_to_start()
+        assert starts is None, f"{starts} could start and does not"

@@ -1,0 +1,399 @@
+"""The decision: what may start now, what waits, what is refused.
+
+`Controller.handle` applies one event and returns effects. Nothing here waits, calls back, logs or
+reads a clock. DESIGN.md beside this file says why it decides as it does.
+"""
+
+from onegate.admission import events as ev
+from onegate.admission import refusals, views
+from onegate.admission.book import Book
+from onegate.admission.deadlines import Deadlines, Key, Kind
+from onegate.admission.effects import Abort, Effect, Grant, LoadPool, Queue, Refuse
+from onegate.admission.lifecycle import IllegalMove, Move, State
+from onegate.admission.model import (
+    ClassSpec,
+    GateLimits,
+    PoolSpec,
+    RequestSpec,
+    Standing,
+    Verdict,
+    View,
+)
+from onegate.admission.order import Next
+from onegate.admission.records import Pool, Record, queue_cost
+from onegate.admission.switching import NO_CHOICE, Choice, Want, choose
+from onegate.admission.timing import due_ns
+
+
+class Controller:
+    """(state, event, now) -> effects."""
+
+    def __init__(
+        self, limits: GateLimits, classes: tuple[ClassSpec, ...], pools: tuple[PoolSpec, ...]
+    ) -> None:
+        self._book = Book(limits, classes, pools)
+        self._deadlines = Deadlines(lambda key: due_ns(self._book, key))
+        self._seq = 0
+
+    # --- the one way in -------------------------------------------------------------------------
+
+    def handle(self, event: ev.Event, now_ns: int) -> list[Effect]:
+        """Apply one event at `now_ns` and return what must be done, in order.
+
+        Raises `IllegalMove` or KeyError for what no shell without a bug can say; nothing has
+        changed then.
+        """
+        book = self._book
+        effects: list[Effect] = []
+        match event:
+            case ev.Produced(rid, output_tok):
+                self._produced(book.records[rid], output_tok)
+            case ev.Arrived(request):
+                return self._arrived(request, now_ns)
+            case ev.Withdrawn(rid):
+                record = book.records.get(rid)
+                if record is not None and record.state is State.QUEUED:
+                    self._forget_queued(record, now_ns)
+            case ev.Counted(rid, prompt_tok):
+                self._counted(book.records[rid], prompt_tok)
+            case ev.Prefilled(rid, prefilled_tok):
+                self._prefilled(book.records[rid], prefilled_tok)
+            case ev.Settled(rid, output_tok, _):
+                self._settled(book.records[rid], output_tok)
+            case ev.SeatFreed(rid):
+                self._seat_freed(book.records[rid])
+            case ev.Requeued(rid):
+                effects += self._requeued(book.records[rid], now_ns)
+            case ev.PoolChanged(pool):
+                self._pool_changed(pool, now_ns)
+            case ev.ClassClosed(class_, until_ns):
+                self._close(class_, until_ns)
+            case ev.ClassOpened(class_):
+                self._book.closed.pop(self._book.queues[class_].spec.name, None)
+            case ev.LimitsChanged(limits, classes):
+                book.set_classes(classes)
+                book.limits = limits
+            case ev.DrainStarted():
+                effects += self._drain(now_ns)
+            case ev.Tick():
+                pass
+        effects += self._expire(now_ns)
+        effects += self._start(now_ns)
+        return effects
+
+    def next_wake_ns(self) -> int | None:
+        """When `Tick` is due at the latest; None while nothing is timed."""
+        return self._deadlines.next_ns()
+
+    # --- arrival --------------------------------------------------------------------------------
+
+    def _arrived(self, spec: RequestSpec, now_ns: int) -> list[Effect]:
+        book = self._book
+        queue, pool = book.queues[spec.class_], book.pools[spec.pool]
+        if spec.rid in book.records:
+            raise IllegalMove(f"request {spec.rid} has arrived before")
+        effects: list[Effect] = []
+        wake_ns = self.next_wake_ns()
+        if wake_ns is not None and wake_ns <= now_ns:
+            effects += self._expire(now_ns)
+            effects += self._start(now_ns)
+        refusal = refusals.overdue(spec, now_ns) or refusals.at_door(
+            book,
+            spec.class_,
+            spec.pool,
+            spec.prompt_tok,
+            spec.max_tok,
+            place=spec.rid,
+            now_ns=now_ns,
+        )
+        if refusal is not None:
+            return [*effects, Refuse(spec.rid, refusal, queued=False)]
+        tok = queue_cost(pool.capacity, spec.prompt_tok, spec.max_tok)
+        full = book.room(spec.class_, spec.principal, tok)
+        # What can start at once needs no room in the queue; behind others of its class it cannot.
+        if full is None or (pool.ready and not queue.waiting_for(spec.pool)):
+            self._seq += 1
+            record = Record(spec, self._seq, spec.prompt_tok, pool.unready_ns(now_ns))
+            book.records[spec.rid] = record
+            self._join_queue(record, now_ns)
+            effects += self._start(now_ns)
+            if record.held or full is None:
+                self._remind((Kind.TTFT, spec.rid))
+                self._remind((Kind.WHOLE, spec.rid))
+                return effects if record.held else [*effects, Queue(spec.rid)]
+            self._forget_queued(record, now_ns)
+            effects += self._start(now_ns)
+        refusal = refusals.for_room(book, spec.class_, spec.pool, full, tok, now_ns)
+        return [*effects, Refuse(spec.rid, refusal, queued=False)]
+
+    def _join_queue(self, record: Record, now_ns: int) -> None:
+        spec = record.spec
+        queue = self._book.queues[spec.class_]
+        tok = queue_cost(self._book.pools[spec.pool].capacity, record.prompt_tok, spec.max_tok)
+        queue.add(record.rid, record.seq, spec.pool, spec.principal, tok)
+        queue.rate.backlog(True, now_ns)
+        self._book.queued += 1
+
+    def _leave_queue(self, record: Record, now_ns: int) -> int:
+        spec = record.spec
+        queue = self._book.queues[spec.class_]
+        tok = queue.remove(record.rid, record.seq, spec.pool, spec.principal)
+        self._book.queued -= 1
+        if not len(queue):
+            queue.rate.backlog(False, now_ns)
+            if (floor := self._book.floors.get(spec.class_)) is not None:
+                floor.idle()
+        return tok
+
+    def _forget_queued(self, record: Record, now_ns: int) -> None:
+        self._leave_queue(record, now_ns)
+        del self._book.records[record.rid]
+
+    # --- starting -------------------------------------------------------------------------------
+
+    def _start(self, now_ns: int) -> list[Effect]:
+        """Grant what may start, best first; then see whether another pool is to be loaded."""
+        book = self._book
+        if not book.queued and book.switching_to is None and book.switch_wake_ns is None:
+            return []
+        effects: list[Effect] = []
+        choice = self._choose_pool(now_ns)
+        while (chosen := book.next_to_start()) is not None:
+            self._grant(chosen, now_ns)
+            effects.append(Grant(chosen.record.rid))
+            # The last who waited for a loaded pool may be gone now.
+            choice = self._choose_pool(now_ns)
+        target = choice.target
+        if target is None or choice.asked:
+            return effects
+        if not any(pool.ledger.seats for pool in book.pools.values()):
+            target.ask_load(now_ns, in_turn=choice.in_turn)
+            self._choose_pool(now_ns)
+            effects.append(LoadPool(target.spec.model))
+        return effects
+
+    def _grant(self, chosen: Next, now_ns: int) -> None:
+        book, record = self._book, chosen.record
+        spec, pool = record.spec, book.pools[record.spec.pool]
+        queue = book.queues[spec.class_]
+        if chosen.by_floor:
+            head_tok = record.prompt_tok + spec.max_tok
+            record.by_floor = True
+            record.prepaid_tok = min(head_tok, book.limits.floor_quantum_tok)
+            book.floors[spec.class_].spend(record.prepaid_tok)
+        queue.rate.released(self._leave_queue(record, now_ns), now_ns)
+        record.move(Move.GRANT)
+        record.safety_ns = now_ns + queue.spec.safety_timeout_ns
+        book.in_flight += 1
+        queue.running += 1
+        pool.served = True
+        pool.ledger.charge(
+            record.rid,
+            rank=chosen.rank,
+            kv_tok=record.kv_tok(pool.capacity),
+            # Nobody tells of a lease's prefill, so it would be outstanding until the settle.
+            prompt_tok=0 if spec.lease else record.prompt_tok,
+        )
+        self._remind((Kind.SAFETY, record.rid))
+
+    def _choose_pool(self, now_ns: int) -> Choice:
+        book = self._book
+        choice = NO_CHOICE
+        if not book.all_ready:
+            window_ns = book.limits.floor_window_ns
+            choice = choose(book.pools.values(), self._want, now_ns=now_ns, window_ns=window_ns)
+        book.switching_to = None if choice.target is None else choice.target.spec.model
+        if choice.wake_ns != book.switch_wake_ns:
+            book.switch_wake_ns = choice.wake_ns
+            self._remind((Kind.SWITCH, ""))
+        return choice
+
+    def _want(self, pool: Pool) -> Want | None:
+        best = self._book.best_for(pool)
+        if best is None:
+            return None
+        share = self._book.queues[best.record.spec.class_].spec.floor_share
+        return Want(pool, best.record, best.rank, share)
+
+    # --- what the engine tells ------------------------------------------------------------------
+
+    def _counted(self, record: Record, prompt_tok: int) -> None:
+        pool, spec = self._book.pools[record.spec.pool], record.spec
+        record.prompt_tok = prompt_tok
+        if record.state is State.QUEUED:
+            tok = queue_cost(pool.capacity, prompt_tok, spec.max_tok)
+            self._book.queues[spec.class_].adjust(record.rid, spec.principal, tok)
+        elif record.rid in pool.ledger:
+            pool.ledger.adjust(record.rid, kv_tok=record.kv_tok(pool.capacity))
+            if pool.ledger.unprefilled_of(record.rid):
+                left_tok = max(0, prompt_tok - record.computed_tok)
+                pool.ledger.leave_unprefilled(record.rid, left_tok)
+
+    def _prefilled(self, record: Record, prefilled_tok: int) -> None:
+        record.move(Move.START)
+        self._computed(record, min(prefilled_tok, record.prompt_tok), record.output_tok)
+
+    def _produced(self, record: Record, output_tok: int) -> None:
+        record.move(Move.START)
+        if output_tok < record.output_tok:
+            record.output_tok = 0  # queued again, and begun from the start
+        self._computed(record, record.prompt_tok, output_tok)
+
+    def _computed(self, record: Record, prompt_tok: int, output_tok: int) -> None:
+        """The engine has computed so much of the prompt and so much output, in all."""
+        grown = max(0, prompt_tok - record.computed_tok) + output_tok - record.output_tok
+        record.computed_tok = max(prompt_tok, record.computed_tok)
+        record.output_tok = output_tok
+        spec, book = record.spec, self._book
+        ledger = book.pools[spec.pool].ledger
+        if record.rid in ledger:
+            left_tok = max(0, record.prompt_tok - record.computed_tok)
+            if left_tok < ledger.unprefilled_of(record.rid):
+                ledger.leave_unprefilled(record.rid, left_tok)
+        for class_, floor in book.floors.items():
+            if book.waits(class_, spec.pool):
+                floor.earn(grown)
+        own = book.floors.get(spec.class_)
+        if own is not None and record.by_floor and book.better_waits(spec.class_, spec.pool):
+            prepaid_tok = min(record.prepaid_tok, grown)
+            record.prepaid_tok -= prepaid_tok
+            own.spend(grown - prepaid_tok)
+        elif own is not None:
+            own.count(grown)
+
+    # --- giving back ----------------------------------------------------------------------------
+
+    def _settled(self, record: Record, output_tok: int) -> None:
+        record.move(Move.SETTLE)
+        record.output_tok = max(record.output_tok, output_tok)
+        self._give_back_permit(record)
+        pool = self._book.pools[record.spec.pool]
+        if record.rid not in pool.ledger:
+            del self._book.records[record.rid]
+            return
+        pool.ledger.quarantine(record.rid)
+        pool.ledger.adjust(record.rid, kv_tok=record.kv_tok(pool.capacity))
+        pool.ledger.leave_unprefilled(record.rid, 0)
+
+    def _give_back_permit(self, record: Record) -> None:
+        book, class_ = self._book, record.spec.class_
+        book.in_flight -= 1
+        book.queues[class_].running -= 1
+        floor = book.floors.get(class_)
+        if record.by_floor and floor is not None:
+            floor.repay(record.prepaid_tok)
+            if not len(book.queues[class_]):
+                floor.idle()
+        record.by_floor = False
+        record.prepaid_tok = 0
+
+    def _seat_freed(self, record: Record) -> None:
+        self._book.pools[record.spec.pool].ledger.free(record.rid)
+        if record.state is State.SETTLED:
+            del self._book.records[record.rid]
+
+    def _requeued(self, record: Record, now_ns: int) -> list[Effect]:
+        record.move(Move.REQUEUE)
+        ledger = self._book.pools[record.spec.pool].ledger
+        if record.rid in ledger:
+            ledger.free(record.rid)
+        self._give_back_permit(record)
+        record.safety_ns = None
+        record.computed_tok = 0
+        record.exempt = True
+        refusal = record.aborted
+        if refusal is None and self._book.draining:
+            refusal = refusals.drained(record.seq)
+        if refusal is None:
+            self._join_queue(record, now_ns)
+            return []
+        del self._book.records[record.rid]
+        return [Refuse(record.rid, refusal, queued=True)]
+
+    # --- state of the world ---------------------------------------------------------------------
+
+    def _pool_changed(self, spec: PoolSpec, now_ns: int) -> None:
+        book = self._book
+        pool = book.pools.get(spec.model)
+        if pool is None:
+            pool = book.pools[spec.model] = Pool(spec)
+        was_ready = pool.ready
+        pool.become(spec, now_ns)
+        book.pools_changed()
+        if pool.ready and not was_ready:
+            # Default ttft deadlines stood still until now; their new times are known again.
+            for queue in book.queues.values():
+                for rid in queue:
+                    if book.records[rid].spec.pool == spec.model:
+                        self._remind((Kind.TTFT, rid))
+
+    def _close(self, class_: str, until_ns: int | None) -> None:
+        book = self._book
+        book.closed[book.queues[class_].spec.name] = until_ns
+        if (floor := book.floors.get(class_)) is not None:
+            floor.idle()
+        self._remind((Kind.OPENING, class_))
+
+    def _drain(self, now_ns: int) -> list[Effect]:
+        book = self._book
+        book.draining = True
+        effects: list[Effect] = []
+        waiting = [book.records[rid] for queue in book.queues.values() for rid in queue]
+        for place, record in enumerate(sorted(waiting, key=lambda record: record.seq)):
+            self._forget_queued(record, now_ns)
+            effects.append(Refuse(record.rid, refusals.drained(place), queued=True))
+        return effects
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def _remind(self, key: Key) -> None:
+        self._deadlines.remind(key, 3 * len(self._book.records) + len(self._book.closed))
+
+    def _expire(self, now_ns: int) -> list[Effect]:
+        book = self._book
+        effects: list[Effect] = []
+        while (key := self._deadlines.pop(now_ns)) is not None:
+            kind, name = key
+            if isinstance(name, str):
+                if kind is Kind.SWITCH:
+                    book.switch_wake_ns = None
+                else:
+                    del book.closed[name]
+                continue
+            record = book.records[name]
+            refusal = refusals.expiry(kind, record)
+            if record.state is State.QUEUED:
+                self._forget_queued(record, now_ns)
+                effects.append(Refuse(name, refusal, queued=True))
+            else:
+                record.aborted = refusal
+                effects.append(Abort(name, refusal))
+        return effects
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def standing(self, rid: int, now_ns: int) -> Standing | None:
+        """Where a queued request stands; None once it does not wait any more."""
+        return views.standing(self._book, rid, now_ns)
+
+    def ask(
+        self, *, pool: str, class_: str, principal: str, prompt_tok: int, max_tok: int, now_ns: int
+    ) -> Verdict:
+        """What would happen to such a request now; changes nothing."""
+        return views.ask(
+            self._book,
+            pool=pool,
+            class_=class_,
+            principal=principal,
+            prompt_tok=prompt_tok,
+            max_tok=max_tok,
+            now_ns=now_ns,
+        )
+
+    def view(self, now_ns: int) -> View:
+        """The whole core for status and metrics."""
+        return views.view(self._book, now_ns)
+
+    def validate(self) -> None:
+        """Check every invariant; raises AssertionError with what is wrong."""
+        self._book.check()

@@ -1,0 +1,147 @@
+"""What can happen to the core. The shell turns everything that happens into one of these."""
+
+from dataclasses import dataclass
+
+from onegate.admission.model import ClassSpec, GateLimits, PoolSpec, RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request has come. Answered in the same call by `Grant`, `Queue` or `Refuse`."""
+
+    request: RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A queued request leaves: its client cancelled or vanished. Ignored once it is granted."""
+
+    rid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The engine has counted the prompt of a request in any live state."""
+
+    rid: int
+    prompt_tok: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """`prefilled_tok` prompt tokens of a running request are computed (cumulative)."""
+
+    rid: int
+    prefilled_tok: int
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A running request has produced `output_tok` tokens (cumulative); prefill is over."""
+
+    rid: int
+    output_tok: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The permit comes back, once. The seat stays charged until its `SeatFreed`.
+
+    `output_tok` is what was generated in all; `finished` is false for every end but a natural one.
+    """
+
+    rid: int
+    output_tok: int
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeatFreed:
+    """The engine confirms that nothing of this request runs any more; may come before `Settled`.
+
+    For a request whose permit was settled without ever reaching the engine, the shell says so.
+    """
+
+    rid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """The engine lost a granted request of which the client has seen nothing: back to its place.
+
+    Its permit is free, and its seat too if no `SeatFreed` came before: to be said only once nothing
+    of it runs any more. It keeps its arrival order and is exempt from bounds and from `ttft`
+    expiry. Answered by `Refuse` when it had been aborted or the daemon drains.
+    """
+
+    rid: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChanged:
+    """A pool is new, or its state or capacity is now this.
+
+    After `LoadPool` the engine's next word on that pool is `loading`, `ready` or `failed`; a pool
+    that makes room for it is told to be `cold` before that. A `failed` pool that may be tried
+    again is told to be `cold`.
+    """
+
+    pool: PoolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ClassClosed:
+    """A class starts nothing new until `until_ns`, or until opened when None.
+
+    Newcomers are refused, unless the class lets them wait. What runs goes on; what waits stays,
+    and its deadlines run.
+    """
+
+    class_: str
+    until_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassOpened:
+    """A closed class is open again."""
+
+    class_: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """New limits after a reload, of every class; what is queued stays queued.
+
+    AssertionError when a class is missing. A safety timeout holds from the next grant on.
+    """
+
+    limits: GateLimits
+    classes: tuple[ClassSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStarted:
+    """Shutdown: refuse what is queued and what comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time that `next_wake_ns` named has come."""
+
+
+Event = (
+    Arrived
+    | Withdrawn
+    | Counted
+    | Prefilled
+    | Produced
+    | Settled
+    | SeatFreed
+    | Requeued
+    | PoolChanged
+    | ClassClosed
+    | ClassOpened
+    | LimitsChanged
+    | DrainStarted
+    | Tick
+)

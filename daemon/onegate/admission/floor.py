@@ -1,0 +1,46 @@
+"""The floor: a waiting class gets at least its share of all tokens, whatever waits above it.
+
+While a class waits it earns its share of every token that the engine computes in the pools that it
+waits for. What a grant by the floor uses while somebody better waits is taken from that account, so
+that one long request is paid for by a long wait and the share holds in the long run. Everything
+else that the class is given counts as served and makes no debt: nothing is owed back for an idle
+night. Credit never lapses while the class waits, because whoever has earned a grant is the next to
+start: what it saves up is at most its share of what runs until a seat is free.
+"""
+
+
+class Floor:
+    """The account of one class with a floor."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._credit_tok = 0.0
+
+    @property
+    def credit_tok(self) -> float:
+        """What the class is owed (positive) or has had in advance (negative)."""
+        return self._credit_tok
+
+    def earn(self, tok: int) -> None:
+        """So many tokens were computed, for whomever, while the class waited."""
+        self._credit_tok += self.share * tok
+
+    def count(self, tok: int) -> None:
+        """So many tokens were computed for the class, and at nobody's expense."""
+        self._credit_tok = max(min(self._credit_tok, 0.0), self._credit_tok - tok)
+
+    def owed(self, head_tok: int, quantum_tok: int) -> bool:
+        """Has the class earned its next grant? A quantum is enough to begin a longer request."""
+        return self._credit_tok >= max(1, min(head_tok, quantum_tok))
+
+    def spend(self, tok: int) -> None:
+        """A floor grant was begun, or went on, with so many tokens. May leave a debt."""
+        self._credit_tok -= tok
+
+    def repay(self, tok: int) -> None:
+        """A floor grant ended and left so many of the tokens it was begun with."""
+        self._credit_tok += tok
+
+    def idle(self) -> None:
+        """Nothing of the class waits, or it is closed: credit is for those who wait."""
+        self._credit_tok = min(self._credit_tok, 0.0)

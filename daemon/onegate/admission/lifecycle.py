@@ -1,0 +1,48 @@
+"""The life of a request in the core: the table, and nothing else.
+
+A seat has a life of its own: it is HELD from the grant on, QUARANTINED from a settle that the
+engine has not confirmed, and free when the engine says so.
+"""
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a request is."""
+
+    QUEUED = "queued"
+    GRANTED = "granted"
+    RUNNING = "running"
+    SETTLED = "settled"
+
+
+class Move(StrEnum):
+    """What can happen to it."""
+
+    GRANT = "grant"
+    START = "start"
+    REQUEUE = "requeue"
+    SETTLE = "settle"
+
+
+TABLE: dict[tuple[State, Move], State] = {
+    (State.QUEUED, Move.GRANT): State.GRANTED,
+    (State.GRANTED, Move.START): State.RUNNING,
+    (State.RUNNING, Move.START): State.RUNNING,
+    (State.GRANTED, Move.REQUEUE): State.QUEUED,
+    (State.RUNNING, Move.REQUEUE): State.QUEUED,
+    (State.GRANTED, Move.SETTLE): State.SETTLED,
+    (State.RUNNING, Move.SETTLE): State.SETTLED,
+}
+
+
+class IllegalMove(Exception):
+    """The shell did something that no request can do: a bug."""
+
+
+def after(state: State, move: Move, rid: int) -> State:
+    """The state after `move`; raises `IllegalMove`."""
+    try:
+        return TABLE[state, move]
+    except KeyError:
+        raise IllegalMove(f"request {rid} is {state.value} and cannot {move.value}") from None

@@ -1,0 +1,213 @@
+"""The nouns of admission: what the core knows about limits, classes, pools and requests.
+
+Everything here is immutable. Tokens are `_tok`, times are nanoseconds of one monotonic clock that
+the caller passes in; the core never reads a clock.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reservation(StrEnum):
+    """How the engine reserves KV cache, and so what a request is charged before it runs."""
+
+    FULL = "full"
+    GROW = "grow"
+    PER_SLOT = "per_slot"
+
+
+class PoolState(StrEnum):
+    """Whether a pool can take work. A `cold` pool is loaded when a request for it comes first."""
+
+    COLD = "cold"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCapacity:
+    """A pool's limits in its own units; None is "the engine does not say": no bound from here."""
+
+    max_seqs: int
+    max_context_tok: int
+    reservation: Reservation
+    kv_tok: int | None = None
+    max_step_tok: int | None = None
+    block_tok: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSpec:
+    """One class. Rank 0 is served first; `floor_share` of all tokens is its own while it waits."""
+
+    name: str
+    rank: int
+    max_queued_tok: int
+    per_principal_share: float
+    safety_timeout_ns: int
+    floor_share: float = 0.0
+    waits_when_closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GateLimits:
+    """Bounds over all classes.
+
+    `max_queued_tok` and `max_queued_requests` (only a memory guard) count what waits at the
+    newcomer's own rank or a better one. `floor_quantum_tok` is what a grant by the floor begins
+    with; `floor_window_ns` is how long work for a pool that is not loaded lets the same class's
+    work for a loaded one go first.
+    """
+
+    max_in_flight: int
+    max_queued_tok: int
+    max_queued_requests: int
+    look_ahead: int
+    floor_window_ns: int
+    floor_quantum_tok: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """A request as it arrives.
+
+    `prompt_tok` is an estimate unless `counted`. `ttft_deadline_ns` bounds queue plus prefill when
+    it is the client's own (`ttft_is_own`); a class's default bounds only the wait that others
+    cause, so it stops at the grant and stands still while the pool is not ready. `deadline_ns`
+    bounds the whole request. A `lease` never shows tokens: it runs until settled.
+    """
+
+    rid: int
+    pool: str
+    class_: str
+    principal: str
+    flow: str
+    prompt_tok: int
+    max_tok: int
+    arrived_ns: int
+    counted: bool = False
+    ttft_deadline_ns: int | None = None
+    ttft_is_own: bool = False
+    deadline_ns: int | None = None
+    lease: bool = False
+
+
+class Refused(StrEnum):
+    """Why the core says no; each value is a reason of the wire protocol."""
+
+    CLASS_FULL = "class_full"
+    TOKENS_FULL = "tokens_full"
+    PEER_QUOTA = "peer_quota"
+    TOO_LARGE = "too_large"
+    PAUSED = "paused"
+    RELEASED = "released"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    SHUTTING_DOWN = "shutting_down"
+    TTFT_DEADLINE_EXCEEDED = "ttft_deadline_exceeded"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    ENGINE_TIMEOUT = "engine_timeout"
+
+
+class Binding(StrEnum):
+    """The limit that keeps the next queued request from starting."""
+
+    SEATS = "seats"
+    KV = "kv"
+    STEP_TOK = "step_tok"
+    IN_FLIGHT = "in_flight"
+    FLOOR = "floor"
+    LOADING = "loading"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A typed no. `limit` and `used` are in the unit of the reason (tokens or requests)."""
+
+    reason: Refused
+    message: str
+    limit: int | None = None
+    used: int | None = None
+    retry_after_ns: int | None = None
+    limited_by: Binding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a queued request stands.
+
+    `position` counts from 1, which is next by rank; `ahead` are the requests before it, per class.
+    """
+
+    position: int
+    ahead: dict[str, int]
+    limited_by: Binding | None
+    expected_wait_ns: int | None = None
+    opens_in_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What would happen to such a request now: a refusal, or start (position 0), or queue (from 1).
+
+    With a refusal, `position` is where it would have stood had there been room, 0 at the door.
+    """
+
+    position: int
+    limited_by: Binding | None = None
+    expected_wait_ns: int | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassView:
+    """A class as status shows it."""
+
+    name: str
+    rank: int
+    queued: int
+    queued_tok: int
+    max_queued_tok: int
+    running: int
+    expected_wait_ns: int | None
+    closed: bool
+    opens_at_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool as status shows it; `kv_tok_used` is what the ledger has charged."""
+
+    model: str
+    state: PoolState
+    seats: int
+    seats_used: int
+    seats_quarantined: int
+    kv_tok: int | None
+    kv_tok_used: int
+    unprefilled_tok: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The whole core as status shows it."""
+
+    in_flight: int
+    queued: int
+    queued_tok: int
+    limited_by: Binding | None
+    classes: tuple[ClassView, ...]
+    pools: tuple[PoolView, ...]
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """A pool when it becomes known; `switch_cost_ns` is what loading it costs."""
+
+    model: str
+    state: PoolState
+    capacity: PoolCapacity
+    switch_cost_ns: int | None = None

@@ -1,0 +1,80 @@
+"""`onegate ask`: one question, one answer."""
+
+import sys
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from onegate.cli.answer import Question, stream_answer
+from onegate.cli.options import Class, Json, MaxTokens, Model, Seed, Socket, System, Temperature
+from onegate.cli.terminal import Progress, complain, say_json
+from onegate.client.request import Retry
+from onegate.client.sync import Client
+
+
+def ask(
+    prompt: Annotated[
+        str,
+        Parameter(allow_leading_hyphen=True, help="What to ask; `-` reads it from standard input."),
+    ],
+    /,
+    *,
+    class_: Class = None,
+    max_tokens: MaxTokens = None,
+    system: System = None,
+    model: Model = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    ttft_timeout: Annotated[
+        float | None, Parameter(help="Seconds until the first word, waiting included.")
+    ] = None,
+    timeout: Annotated[float | None, Parameter(help="Seconds for the whole answer.")] = None,
+    wait: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="If refused for now, wait as long as the daemon says and ask again.",
+        ),
+    ] = False,
+    json: Json = False,
+    socket: Socket = None,
+) -> None:
+    """Ask one question and print the answer as it comes.
+
+    The answer goes to standard output, everything else to standard error. Ctrl-C cancels the
+    request on the daemon; so does closing the pipe, as in `onegate ask ... | head -1`.
+
+    **Examples**
+
+    ```
+    onegate ask "Why is the sky blue?" --max-tokens 64
+    onegate ask - --class batch --json < prompt.txt > answer.json
+    ```
+    """
+    text = sys.stdin.read() if prompt == "-" else prompt
+    turns: list[dict[str, Any]] = [{"role": "user", "content": text}]
+    if system is not None:
+        turns.insert(0, {"role": "system", "content": system})
+    question = Question(
+        messages=turns,
+        class_=class_,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seed=seed,
+        ttft_timeout=ttft_timeout,
+        timeout=timeout,
+    )
+    retry: Retry = "honour" if wait else "restart"
+    with Client(socket, model=model, app="onegate ask", retry=retry) as gate:
+        if json:
+            progress = Progress()
+            try:
+                reply = gate.generate(**question.options(progress))
+            finally:
+                progress.clear()
+            say_json(reply)
+        else:
+            reply = stream_answer(gate, question)
+    for notice in reply.notices:
+        complain(f"{notice.code}: {notice.detail}")

@@ -1,0 +1,72 @@
+"""`onegate pause`: close a class by hand."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from onegate.cli.exits import UsageError
+from onegate.cli.options import Json, Socket
+from onegate.cli.terminal import say, say_json
+from onegate.client.sync import Client
+from onegate.clock import wall_ms
+
+
+def pause(
+    class_: Annotated[str, Parameter(name="CLASS", help="Class to close.")],
+    /,
+    *,
+    until: Annotated[
+        str | None,
+        Parameter(
+            help="When it opens again: 07:00 (the next time it is that), 2030-01-31T07:00, or a "
+            "span such as 90s, 30m, 2h. Default: when it is unpaused."
+        ),
+    ] = None,
+    json: Json = False,
+    socket: Socket = None,
+) -> None:
+    """Administrators: close a class to newcomers, for a time or until `onegate unpause`.
+
+    What runs goes on; what waits keeps its place and its deadline; newcomers are refused with the
+    time at which the class opens.
+
+    **Examples**
+
+    ```
+    onegate pause batch --until 22:00
+    onegate pause batch --until 2h
+    ```
+    """
+    ends = None if until is None else moment(until, datetime.fromtimestamp(wall_ms() / 1000))
+    with Client(socket, app="onegate pause") as gate:
+        gate.pause(class_, until=None if ends is None else ends.timestamp())
+    if json:
+        until_ms = None if ends is None else round(ends.timestamp() * 1000)
+        say_json({"class": class_, "paused": True, "paused_until_ms": until_ms})
+    elif ends is None:
+        say(f"{class_} is paused until `onegate unpause {class_}`")
+    else:
+        say(f"{class_} is paused until {ends:%Y-%m-%d %H:%M:%S}")
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """The local time that `text` names, seen from `now`. Raises UsageError."""
+    if span := re.fullmatch(r"([0-9]{1,6})([smhd])", text):
+        return now + timedelta(seconds=int(span[1]) * _UNITS_S[span[2]])
+    try:
+        if clock := re.fullmatch(r"([0-9]{1,2}):([0-9]{2})", text):
+            today = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+            return today if today > now else today + timedelta(days=1)
+        named = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--until {text!r} is no time: try 07:00, 2030-01-31T07:00 or 2h"
+        ) from None
+    if named.timestamp() <= now.timestamp():
+        raise UsageError(f"--until {text} has passed already")
+    return named

@@ -1,0 +1,86 @@
+"""What a verb prints, and how it looks on a terminal and elsewhere.
+
+On a terminal, control characters are made visible instead of being carried out: a model may be
+talked into writing escape sequences, and a terminal obeys those. Elsewhere bytes pass unchanged.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PICTURES = 0x2400  # the block in which U+2400 + c is a picture of the control character c
+_SHOWN = (
+    {c: _PICTURES + c for c in range(0x20) if chr(c) not in "\t\n"}
+    | {0x7F: 0x2421}
+    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # C1: eight-bit forms of the same sequences
+)
+# Tables are as wide as they need to be where nobody has to read them.
+_WIDTH_ELSEWHERE = 200
+
+
+def visible(text: str) -> str:
+    """`text` without any control character but tab and newline."""
+    return text.translate(_SHOWN)
+
+
+def on_terminal(stream: TextIO) -> bool:
+    """Whether a person sees what is written there."""
+    return stream.isatty()
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether colour may be used there; NO_COLOR as on no-color.org."""
+    return on_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def say(text: str = "", *, end: str = "\n") -> None:
+    """Write to standard output at once."""
+    sys.stdout.write((visible(text) if on_terminal(sys.stdout) else text) + end)
+    sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """One line on standard error, under this command's name."""
+    text = " ".join(text.split())
+    shown = visible(text) if on_terminal(sys.stderr) else text
+    sys.stderr.write(f"onegate: {shown}\n")
+    sys.stderr.flush()
+
+
+def say_json(document: Any) -> None:
+    """Write one JSON document to standard output, and make sure that it is all of it."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    sys.stdout.flush()
+
+
+def console() -> "Console":
+    """Where tables go: standard output."""
+    from rich.console import Console
+
+    width = None if on_terminal(sys.stdout) else _WIDTH_ELSEWHERE
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+class Progress:
+    """One line on standard error that the next one replaces; nothing unless it is a terminal."""
+
+    def __init__(self) -> None:
+        self._active = on_terminal(sys.stderr)
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        if self._active:
+            sys.stderr.write(f"\r\x1b[2K{visible(text)}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = False

@@ -1,0 +1,82 @@
+"""`onegate wait-ready`: for scripts that start after the daemon."""
+
+import time
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from onegate.cli.exits import Exit
+from onegate.cli.options import Json, Model, Socket
+from onegate.cli.terminal import Progress, complain, say, say_json
+from onegate.client.errors import Rejected, Unavailable
+from onegate.client.sync import Client
+from onegate.clock import monotonic_ns
+from onegate.protocol.errors import Reason
+from onegate.protocol.status import Status
+
+POLL_S = 0.2
+
+
+def wait_ready(
+    *,
+    timeout: Annotated[float, Parameter(help="Seconds to wait at most.")] = 60.0,
+    model: Model = None,
+    json: Json = False,
+    socket: Socket = None,
+) -> int:
+    """Wait until a model is loaded and requests are taken. Exit code 69 if that takes too long.
+
+    **Examples**
+
+    ```
+    onegate wait-ready --timeout 120 && onegate ask "Are you awake?"
+    ```
+    """
+    progress = Progress()
+    ends_ns = monotonic_ns() + round(timeout * 1e9)
+    try:
+        while True:
+            ready, why = look(socket, model)
+            if ready is not None:
+                break
+            if monotonic_ns() >= ends_ns:
+                progress.clear()
+                complain(f"not ready after {timeout:g} s: {why}; `onegate status` shows more")
+                return Exit.UNAVAILABLE
+            progress.show(f"waiting: {why}")
+            time.sleep(POLL_S)
+    finally:
+        progress.clear()
+    if json:
+        say_json({"model": ready})
+    else:
+        say(f"ready: {ready}")
+    return Exit.DONE
+
+
+def look(socket: str | None, model: str | None) -> tuple[str | None, str]:
+    """The model that is ready, or None and why not. Raises what waiting does not mend."""
+    try:
+        with Client(socket, app="onegate wait-ready", model=model) as gate:
+            return judge(gate.status(), model)
+    except Unavailable as error:
+        return None, str(error)
+    except Rejected as error:
+        if error.reason is not Reason.SHUTTING_DOWN:
+            raise
+        return None, str(error)
+
+
+def judge(status: Status, model: str | None) -> tuple[str | None, str]:
+    """The same, from a status document."""
+    pools = [pool for pool in status.pools if model is None or pool.model == model]
+    if status.state != "serving":
+        return None, f"the daemon is {status.state}"
+    for pool in pools:
+        if pool.state == "ready":
+            return pool.model, ""
+    states = ", ".join(
+        f"{pool.model} is {pool.state}" + (f" ({pool.error})" if pool.error else "")
+        for pool in pools
+    )
+    return None, states or "the engine has no model yet"

@@ -1,0 +1,197 @@
+"""The asynchronous client: the same names and the same behaviour as the blocking one."""
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from onegate.client.aio_link import Loop
+from onegate.client.call import Call
+from onegate.client.connect import socket_path
+from onegate.client.core import Core, Options
+from onegate.client.reply import Reply
+from onegate.client.request import RequestOptions, Retry
+from onegate.client.verbs import Verbs
+from onegate.protocol import messages as m
+from onegate.protocol.content import Message
+from onegate.protocol.status import RequestStatus, Status
+
+
+class AsyncClient:
+    """An asynchronous client of the daemon. Settings and errors are those of `Client`.
+
+    Connects on `async with`, on `await connect()` or with the first request; that is where
+    WrongModel is raised. Any number of tasks of one event loop may use it at the same time, over
+    one connection. Cancelling a task cancels its request on the daemon.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+        app: str = "",
+        retry: Retry = "restart",
+        connect_timeout: float = 10.0,
+        restart_timeout: float = 60.0,
+        answer_timeout: float = 30.0,
+    ) -> None:
+        options = Options(
+            path=socket_path(socket),
+            app=app,
+            model=model,
+            class_=class_,
+            retry=retry,
+            connect_timeout=connect_timeout,
+            restart_timeout=restart_timeout,
+            answer_timeout=answer_timeout,
+        )
+        self._transport = Loop()
+        self._core = Core(self._transport, options)
+        self._verbs = Verbs(self._core)
+
+    async def connect(self) -> m.Welcome:
+        """Connect unless connected; returns who you are here, what you get, and why."""
+        await self._core.link()
+        return self.welcome
+
+    @property
+    def welcome(self) -> m.Welcome:
+        """What the daemon said at the last handshake. Raises Unavailable before the first."""
+        return self._core.greeting()
+
+    async def generate(self, prompt: str | None = None, **options: Unpack[RequestOptions]) -> Reply:
+        """The whole answer. Keywords are those of RequestOptions.
+
+        Raises Rejected (or what is below it) before it started, Failed after, Unavailable.
+        """
+        return await Call(self._core, prompt, options, stream=False).finish()
+
+    def stream(self, prompt: str | None = None, **options: Unpack[RequestOptions]) -> "AsyncStream":
+        """The answer in pieces, as they come. Keywords and errors are those of `generate`.
+
+        Nothing is sent before iteration begins.
+        """
+        return AsyncStream(Call(self._core, prompt, options, stream=True))
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+        timeout: float | None = None,
+    ) -> m.Embeddings:
+        """One vector per text. Raises Unsupported where the engine has none."""
+        return await self._verbs.embed(texts, model, class_, timeout)
+
+    async def count(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any] | Message] | None = None,
+        model: str | None = None,
+    ) -> m.Counted:
+        """Tokens of a prompt or a conversation: `n_tok`, and whether that is `exact`."""
+        return await self._verbs.count(prompt, messages, model)
+
+    async def capacity(
+        self,
+        prompt_tok: int = 0,
+        max_tok: int | None = None,
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+    ) -> m.CapacityReport:
+        """Would such a request be taken now, and when would it start? Advice, never a promise."""
+        return await self._verbs.capacity(prompt_tok, max_tok, model, class_)
+
+    async def status(self) -> Status:
+        """The daemon's state."""
+        return await self._verbs.status()
+
+    async def requests(self) -> list[RequestStatus]:
+        """The live requests that you may see: your own; an administrator sees all."""
+        return await self._verbs.requests()
+
+    async def whoami(self) -> m.WhoamiReport:
+        """Who the daemon takes you for, your class, and the rules that decided."""
+        return await self._verbs.whoami()
+
+    async def metrics(self) -> str:
+        """The daemon's metrics in Prometheus text format."""
+        return await self._verbs.metrics()
+
+    async def pause(self, class_: str, *, until: float | None = None) -> bool:
+        """Administrators: close a class, until a Unix time or until `unpause`.
+
+        Returns whether that changed anything.
+        """
+        return await self._verbs.pause(class_, until)
+
+    async def unpause(self, class_: str) -> bool:
+        """Administrators: open a class again. Returns whether that changed anything."""
+        return await self._verbs.unpause(class_)
+
+    async def cancel_any(self, rid: str) -> bool:
+        """End a request by its daemon-wide id. Returns whether it was still there."""
+        return await self._verbs.cancel_any(rid)
+
+    async def close(self) -> None:
+        """Close the connection; whatever runs on it is cancelled. Safe to call twice."""
+        self._core.close()
+        await self._transport.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncStream:
+    """One answer in pieces. Breaking out of the loop, or leaving the `async with`, cancels.
+
+    `reply` holds the whole answer, usage and timings included, once the loop came to its end.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    async def __aiter__(self) -> AsyncIterator[m.Chunk]:
+        try:
+            while (chunk := await self._call.next_chunk()) is not None:
+                yield chunk
+        finally:
+            self.cancel()
+
+    @property
+    def reply(self) -> Reply | None:
+        return self._call.reply
+
+    @property
+    def rid(self) -> str | None:
+        """The daemon-wide id, once the daemon has named it."""
+        return self._call.rid
+
+    def cancel(self) -> None:
+        """End the request; does nothing when it is over. The connection stays usable."""
+        self._call.abandon()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()

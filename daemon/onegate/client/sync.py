@@ -1,0 +1,211 @@
+"""The blocking client: plain sockets, no event loop, no threads."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from onegate.client.call import Call
+from onegate.client.connect import socket_path
+from onegate.client.core import Core, Options
+from onegate.client.reply import Reply
+from onegate.client.request import RequestOptions, Retry
+from onegate.client.sync_link import Blocking, run
+from onegate.client.verbs import Verbs
+from onegate.protocol import messages as m
+from onegate.protocol.content import Message
+from onegate.protocol.status import RequestStatus, Status
+
+
+class Client:
+    """A blocking client of the daemon; connects at once.
+
+    socket            path; default: ONEGATE_SOCKET, else that of a daemon you started yourself
+                      ($XDG_RUNTIME_DIR/onegate.sock or ~/.cache/onegate/onegate.sock) if it is
+                      there, else /run/onegate/onegate.sock
+    model             the model to use; WrongModel is raised here if the daemon has no such one
+    class_            the class to ask for, at or below your ceiling
+    app               a name for the daemon's log and its hints
+    retry             "restart": what the daemon refuses because it restarts is sent again once
+                      it is back. "honour": refusals with a time are also waited for, ticket in
+                      hand. "never"
+    connect_timeout   seconds for connecting and the handshake
+    restart_timeout   seconds to wait for a restarting daemon to come back
+    answer_timeout    seconds for the answer to anything that generates nothing
+
+    One connection, many requests: several streams may be open and read in turn. A client belongs
+    to one thread at a time; give each thread its own. After a lost connection the next request
+    makes a new one. A `KeyboardInterrupt` while it waits closes the connection, which cancels.
+
+    Raises Unavailable, NotPermitted, WrongModel, InvalidRequest, ProtocolError.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+        app: str = "",
+        retry: Retry = "restart",
+        connect_timeout: float = 10.0,
+        restart_timeout: float = 60.0,
+        answer_timeout: float = 30.0,
+    ) -> None:
+        options = Options(
+            path=socket_path(socket),
+            app=app,
+            model=model,
+            class_=class_,
+            retry=retry,
+            connect_timeout=connect_timeout,
+            restart_timeout=restart_timeout,
+            answer_timeout=answer_timeout,
+        )
+        self._core = Core(Blocking(), options)
+        self._verbs = Verbs(self._core)
+        self.connect()
+
+    def connect(self) -> m.Welcome:
+        """Connect unless connected; returns who you are here, what you get, and why."""
+        run(self._core.link())
+        return self.welcome
+
+    @property
+    def welcome(self) -> m.Welcome:
+        """What the daemon said at the last handshake."""
+        return self._core.greeting()
+
+    def generate(self, prompt: str | None = None, **options: Unpack[RequestOptions]) -> Reply:
+        """The whole answer. Keywords are those of RequestOptions.
+
+        Raises Rejected (or what is below it) before it started, Failed after, Unavailable.
+        """
+        call = Call(self._core, prompt, options, stream=False)
+        return run(call.finish())
+
+    def stream(self, prompt: str | None = None, **options: Unpack[RequestOptions]) -> "Stream":
+        """The answer in pieces, as they come. Keywords and errors are those of `generate`.
+
+        Nothing is sent before iteration begins.
+        """
+        return Stream(Call(self._core, prompt, options, stream=True))
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+        timeout: float | None = None,
+    ) -> m.Embeddings:
+        """One vector per text. Raises Unsupported where the engine has none."""
+        return run(self._verbs.embed(texts, model, class_, timeout))
+
+    def count(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any] | Message] | None = None,
+        model: str | None = None,
+    ) -> m.Counted:
+        """Tokens of a prompt or a conversation: `n_tok`, and whether that is `exact`."""
+        return run(self._verbs.count(prompt, messages, model))
+
+    def capacity(
+        self,
+        prompt_tok: int = 0,
+        max_tok: int | None = None,
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+    ) -> m.CapacityReport:
+        """Would such a request be taken now, and when would it start? Advice, never a promise."""
+        return run(self._verbs.capacity(prompt_tok, max_tok, model, class_))
+
+    def status(self) -> Status:
+        """The daemon's state."""
+        return run(self._verbs.status())
+
+    def requests(self) -> list[RequestStatus]:
+        """The live requests that you may see: your own; an administrator sees all."""
+        return run(self._verbs.requests())
+
+    def whoami(self) -> m.WhoamiReport:
+        """Who the daemon takes you for, your class, and the rules that decided."""
+        return run(self._verbs.whoami())
+
+    def metrics(self) -> str:
+        """The daemon's metrics in Prometheus text format."""
+        return run(self._verbs.metrics())
+
+    def pause(self, class_: str, *, until: float | None = None) -> bool:
+        """Administrators: close a class, until a Unix time or until `unpause`.
+
+        Returns whether that changed anything.
+        """
+        return run(self._verbs.pause(class_, until))
+
+    def unpause(self, class_: str) -> bool:
+        """Administrators: open a class again. Returns whether that changed anything."""
+        return run(self._verbs.unpause(class_))
+
+    def cancel_any(self, rid: str) -> bool:
+        """End a request by its daemon-wide id. Returns whether it was still there."""
+        return run(self._verbs.cancel_any(rid))
+
+    def close(self) -> None:
+        """Close the connection; whatever runs on it is cancelled. Safe to call twice."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Stream:
+    """One answer in pieces. Breaking out of the loop, or leaving the `with`, cancels.
+
+    `reply` holds the whole answer, usage and timings included, once the loop came to its end.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __iter__(self) -> Iterator[m.Chunk]:
+        try:
+            while (chunk := run(self._call.next_chunk())) is not None:
+                yield chunk
+        finally:
+            self.cancel()
+
+    @property
+    def reply(self) -> Reply | None:
+        return self._call.reply
+
+    @property
+    def rid(self) -> str | None:
+        """The daemon-wide id, once the daemon has named it."""
+        return self._call.rid
+
+    def cancel(self) -> None:
+        """End the request; does nothing when it is over. The connection stays usable."""
+        self._call.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()

@@ -1,0 +1,90 @@
+"""Everything that is one question and one answer, the same for both clients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from onegate.client.core import Core
+from onegate.client.errors import invalid
+from onegate.client.request import convert, count_message, embed_message
+from onegate.protocol import messages as m
+from onegate.protocol.content import Message
+from onegate.protocol.status import RequestStatus, Status
+
+# An embedding waits in the queue like any other work.
+EMBED_TIMEOUT_S = 600.0
+
+
+class Verbs:
+    """The control side of a client. All raise RequestError, Unavailable or ProtocolError."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def embed(
+        self, texts: Sequence[str], model: str | None, class_: str | None, timeout: float | None
+    ) -> m.Embeddings:
+        message = embed_message(texts, model=model, class_=class_, timeout=timeout)
+        return await self._core.ask(
+            _with_id(message),
+            m.Embeddings,
+            EMBED_TIMEOUT_S if timeout is None else timeout + self._core.options.answer_timeout,
+            cancel=True,
+        )
+
+    async def count(
+        self,
+        prompt: str | None,
+        messages: Sequence[Mapping[str, Any] | Message] | None,
+        model: str | None,
+    ) -> m.Counted:
+        return await self._core.ask(_with_id(count_message(prompt, messages, model)), m.Counted)
+
+    async def capacity(
+        self, prompt_tok: int, max_tok: int | None, model: str | None, class_: str | None
+    ) -> m.CapacityReport:
+        fields = {
+            "id": 0,
+            "prompt_tok": prompt_tok,
+            "max_tok": max_tok,
+            "model": model,
+            "class": class_,
+        }
+        return await self._core.ask(_with_id(convert(fields, m.Capacity)), m.CapacityReport)
+
+    async def status(self) -> Status:
+        return (await self._core.ask(lambda i: m.GetStatus(id=i), m.StatusReport)).status
+
+    async def requests(self) -> list[RequestStatus]:
+        report = await self._core.ask(lambda i: m.GetStatus(id=i, detail=True), m.StatusReport)
+        return list(report.requests or ())
+
+    async def whoami(self) -> m.WhoamiReport:
+        return await self._core.ask(lambda i: m.Whoami(id=i), m.WhoamiReport)
+
+    async def metrics(self) -> str:
+        return (await self._core.ask(lambda i: m.Metrics(id=i), m.MetricsReport)).text
+
+    async def pause(self, class_: str, until: float | None) -> bool:
+        until_ms = None if until is None else _unix_ms(until)
+        message = convert({"id": 0, "class": class_, "until_ms": until_ms}, m.Pause)
+        return (await self._core.ask(_with_id(message), m.Ack)).applied
+
+    async def unpause(self, class_: str) -> bool:
+        message = convert({"id": 0, "class": class_}, m.Unpause)
+        return (await self._core.ask(_with_id(message), m.Ack)).applied
+
+    async def cancel_any(self, rid: str) -> bool:
+        message = convert({"id": 0, "rid": rid}, m.CancelAny)
+        return (await self._core.ask(_with_id(message), m.Ack)).applied
+
+
+def _unix_ms(until: float) -> int:
+    if not 0 <= until < 2**43:
+        raise invalid(f"until is a Unix time in seconds, got {until}", "until")
+    return round(until * 1000)
+
+
+def _with_id(message: m.ClientMessage) -> Callable[[int], m.ClientMessage]:
+    return lambda call_id: structs.replace(message, id=call_id)

@@ -1,0 +1,164 @@
+"""What no single key shows: keys that contradict each other, and keys that waste each other."""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from onegate.config.classes import ClassConfig
+from onegate.config.engine import EngineConfig
+from onegate.config.gate import GateConfig
+from onegate.config.model import Config, ConfigProblem
+
+# path of the key to blame, what is wrong with it, other keys that the judgement rests on
+_Say = Callable[..., None]
+
+
+def contradictions(config: Config, bad: Collection[str] = ()) -> list[ConfigProblem]:
+    """Errors between keys. A judgement that rests on a path in `bad` is left out: it would blame
+    a default for what the reader already reported."""
+    found: list[ConfigProblem] = []
+
+    def say(path: str, message: str, *others: str) -> None:
+        if not any(key in bad for key in (path, *others)):
+            found.append(ConfigProblem(path, message))
+
+    _engine(config.engine, say)
+    _gate(config.gate, say)
+    for cls in config.classes:
+        _class(cls, say)
+    _between_classes(config.classes, say)
+    return found
+
+
+def _engine(engine: EngineConfig, say: _Say) -> None:
+    at = "engine"
+    if engine.restart_backoff_ms > engine.restart_backoff_max_ms:
+        text = f"above restart_backoff_max_ms ({engine.restart_backoff_max_ms})"
+        say(f"{at}.restart_backoff_ms", text, f"{at}.restart_backoff_max_ms")
+    if engine.kind == "scripted":
+        _scripted(engine, say)
+    elif engine.context_tok > engine.kv_tok:
+        text = f"above kv_tok ({engine.kv_tok}): one long request could never run"
+        say(f"{at}.context_tok", text, f"{at}.kv_tok")
+
+
+def _scripted(engine: EngineConfig, say: _Say) -> None:
+    at = "engine.scripted.pools"
+    seen: set[str] = set()
+    if not engine.scripted.pools:
+        say(at, "an engine has at least one pool")
+    for i, pool in enumerate(engine.scripted.pools):
+        if pool.model in seen:
+            say(f"{at}[{i}].model", f'"{pool.model}" is already a pool')
+        seen.add(pool.model)
+        if pool.reservation != "per_slot" and pool.context_tok > pool.kv_tok:
+            text = f"above kv_tok ({pool.kv_tok}): one long request could never run"
+            say(f"{at}[{i}].context_tok", text, f"{at}[{i}].kv_tok")
+
+
+_GATE_ORDER = (
+    ("sessions_per_uid", "sessions_total", "one user could never reach it"),
+    ("inbound_bytes_per_principal", "inbound_bytes", "one user could never reach it"),
+    ("max_frame_bytes", "inbound_bytes_per_principal", "a frame that long could never be accepted"),
+    ("write_high_water_bytes", "write_buffer_max_bytes", "a slow reader would never be held back"),
+    ("unread_bytes_per_principal", "unread_bytes", "one user could never reach it"),
+    ("write_buffer_max_bytes", "unread_bytes_per_principal", "no connection could reach it"),
+    ("floor_quantum_tok", "max_queued_tok", "no queue could hold one quantum"),
+)
+
+
+def _gate(gate: GateConfig, say: _Say) -> None:
+    for low, high, consequence in _GATE_ORDER:
+        bound = getattr(gate, high)
+        if getattr(gate, low) > bound:
+            say(f"gate.{low}", f"above {high} ({bound}): {consequence}", f"gate.{high}")
+    # A mode written in decimal often lands on bits that mean nothing for a socket.
+    if gate.socket_mode & ~0o666:
+        text = f"0o{gate.socket_mode:o} has execute bits; write it in octal, as 0o660"
+        say("gate.socket_mode", text)
+
+
+_CLASS_ORDER = (
+    ("max_tokens_default", "max_tokens_max"),
+    ("ttft_timeout_ms", "ttft_timeout_ms_max"),
+    ("timeout_ms", "timeout_ms_max"),
+    ("ttft_timeout_ms", "timeout_ms"),
+)
+
+
+def _class(cls: ClassConfig, say: _Say) -> None:
+    at = f"class.{cls.name}"
+    for low, high in _CLASS_ORDER:
+        bound = getattr(cls, high)
+        value = getattr(cls, low)
+        if bound is None or (value is None and low == "ttft_timeout_ms" and high == "timeout_ms"):
+            continue
+        if value is None or value > bound:
+            shown = "none" if value is None else value
+            say(f"{at}.{low}", f"{shown} is above {high} ({bound})", f"{at}.{high}")
+
+
+def _between_classes(classes: tuple[ClassConfig, ...], say: _Say) -> None:
+    holder: dict[int, str] = {}
+    for cls in classes:
+        if cls.rank in holder:
+            other = holder[cls.rank]
+            text = f'{cls.rank} is already the rank of "{other}"'
+            say(f"class.{cls.name}.rank", text, f"class.{other}.rank")
+        holder[cls.rank] = cls.name
+    total = sum(cls.floor_share for cls in classes)
+    if total >= 1:
+        keys = [f"class.{cls.name}.floor_share" for cls in classes]
+        say("class", f"floor shares add up to {total:g}; together they must stay below 1", *keys)
+
+
+class PoolFacts(NamedTuple):
+    """What one pool turned out to be able to do; None where the engine does not say."""
+
+    model: str
+    max_context_tok: int | None
+    max_seqs: int | None
+
+
+def configured_pools(config: Config) -> tuple[PoolFacts, ...]:
+    """The pools as far as the file itself decides them; none for a server that is not ours."""
+    engine = config.engine
+    if engine.kind == "scripted":
+        return tuple(PoolFacts(p.model, p.context_tok, p.max_seqs) for p in engine.scripted.pools)
+    if engine.kind in ("openvino", "tensorrt-llm"):
+        return (PoolFacts(engine.model, engine.context_tok, engine.max_seqs),)
+    return ()
+
+
+def warnings(config: Config, pools: tuple[PoolFacts, ...] = ()) -> list[ConfigProblem]:
+    """What works but is probably not meant. `pools`: what is known of the engine by now; empty:
+    what the file says about it."""
+    found: list[ConfigProblem] = []
+    gate = config.gate
+    for pool in pools or configured_pools(config):
+        if pool.max_seqs is not None and gate.max_in_flight < pool.max_seqs:
+            text = f'{gate.max_in_flight} is below the {pool.max_seqs} seats of "{pool.model}"'
+            found.append(ConfigProblem("gate.max_in_flight", f"{text}: some stay empty"))
+        if (context := pool.max_context_tok) is not None:
+            found.extend(_too_small_for(config, pool.model, context))
+    for cls in config.classes:
+        if cls.max_queued_tok > gate.max_queued_tok:
+            text = f"above gate.max_queued_tok ({gate.max_queued_tok}), which is reached first"
+            found.append(ConfigProblem(f"class.{cls.name}.max_queued_tok", text))
+        if cls.timeout_ms is not None and cls.timeout_ms > cls.safety_timeout_s * 1000:
+            text = f"{cls.safety_timeout_s:g} s end requests before timeout_ms ({cls.timeout_ms})"
+            found.append(ConfigProblem(f"class.{cls.name}.safety_timeout_s", text))
+    return found
+
+
+def _too_small_for(config: Config, model: str, context_tok: int) -> list[ConfigProblem]:
+    found: list[ConfigProblem] = []
+    for cls in config.classes:
+        at = f"class.{cls.name}"
+        quota = int(cls.max_queued_tok * cls.per_principal_share)
+        if cls.max_queued_tok < context_tok:
+            text = f'below the context of "{model}" ({context_tok}): longer requests cannot queue'
+            found.append(ConfigProblem(f"{at}.max_queued_tok", text))
+        elif quota < context_tok:
+            text = f'leaves one user {quota} tokens, below the context of "{model}"'
+            found.append(ConfigProblem(f"{at}.per_principal_share", f"{text} ({context_tok})"))
+    return found

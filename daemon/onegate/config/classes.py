@@ -1,0 +1,82 @@
+"""`[[class]]`: priority bands. Three are shipped; an entry of the same name changes its keys."""
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from onegate.config.units import FloorShare, Milliseconds, Name, Rank, Seconds, Share, Tok, why
+
+
+class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[class]]`. A new name starts from these defaults, which are those of `loop`."""
+
+    name: Annotated[Name, why("what requests, grants and hints call it")]
+    rank: Annotated[Rank, why("0 is served first; no two classes share one")]
+    max_queued_tok: Annotated[
+        Tok, why("a person does not wait behind more than that; a night does", "tokens")
+    ] = 65_536
+    per_principal_share: Annotated[
+        Share, why("of the class's queue, so that one user never fills it", "share")
+    ] = 0.5
+    max_tokens_default: Annotated[
+        Tok, why("where a request names none and the engine reserves in full", "tokens")
+    ] = 2048
+    max_tokens_max: Annotated[Tok, why("a request that asks for more is refused", "tokens")] = (
+        16_384
+    )
+    ttft_timeout_ms: Annotated[
+        Milliseconds | None,
+        why("the wait that others may cause before the first token", "ms"),
+    ] = 60_000
+    ttft_timeout_ms_max: Annotated[
+        Milliseconds | None, why("the longest a request may ask for", "ms")
+    ] = 600_000
+    timeout_ms: Annotated[Milliseconds | None, why("the whole request", "ms")] = 1_800_000
+    timeout_ms_max: Annotated[
+        Milliseconds | None, why("the longest a request may ask for", "ms")
+    ] = 2_700_000
+    safety_timeout_s: Annotated[
+        Seconds,
+        why("a permit ends then whatever the engine does: longer than any honest answer", "s"),
+    ] = 2700.0
+    floor_share: Annotated[
+        FloorShare, why("of the tokens while it has work, however busy the others are", "share")
+    ] = 0.0
+    when_closed: Annotated[
+        Literal["refuse", "wait"], why("while paused: refuse newcomers, or let them queue")
+    ] = "refuse"
+
+
+SHIPPED_CLASSES: tuple[ClassConfig, ...] = (
+    ClassConfig(
+        name="interactive",
+        rank=0,
+        max_queued_tok=32_768,
+        per_principal_share=0.5,
+        max_tokens_default=1024,
+        max_tokens_max=8192,
+        ttft_timeout_ms=10_000,
+        ttft_timeout_ms_max=120_000,
+        timeout_ms=600_000,
+        timeout_ms_max=900_000,
+        safety_timeout_s=900.0,
+    ),
+    ClassConfig(name="loop", rank=1, floor_share=0.05),
+    ClassConfig(
+        name="batch",
+        rank=2,
+        max_queued_tok=262_144,
+        per_principal_share=0.9,
+        max_tokens_default=1024,
+        max_tokens_max=16_384,
+        ttft_timeout_ms=None,
+        ttft_timeout_ms_max=None,
+        timeout_ms=None,
+        timeout_ms_max=None,
+        safety_timeout_s=7200.0,
+        floor_share=0.05,
+    ),
+)
+
+# The class of a peer that no hint speaks about, and the ceiling of one that no grant matches.
+ORDINARY_CLASS = "loop"

@@ -1,0 +1,283 @@
+"""An engine in a host of its own: started by the daemon, watched, and started again."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import structs
+
+from onegate.clock import monotonic_ns
+from onegate.engines.backoff import Backoff
+from onegate.engines.base import (
+    EmbedRequest,
+    EmbedResult,
+    EngineBroke,
+    EngineError,
+    EngineEvent,
+    EngineLost,
+    EngineRefused,
+    EngineRequest,
+    EngineSnapshot,
+    EngineUnavailable,
+    Health,
+    PoolChanged,
+    PoolInfo,
+    PoolState,
+    SeatFreed,
+    Sink,
+    TokenCount,
+)
+from onegate.engines.child import Child
+from onegate.engines.host.wire import Abort, CountCall, EmbedCall, LoadCall, Submit, UnloadCall
+from onegate.engines.life import HostLife
+from onegate.engines.plan import EngineUnprepared, HostPlan
+from onegate.engines.seats import Seats
+from onegate.engines.stall import StallRule
+from onegate.engines.stream import Stream
+from onegate.protocol.content import Message, Tool
+from onegate.tasks import Tasks
+
+_NS_PER_MS = 1e6
+_TICK_S = 1.0
+# Of the time there is to stop: so long the host may take to leave by itself.
+_GRACE_SHARE = 0.5
+_GRACE_S = 2.0
+
+
+class AttachedEngine:
+    """See `base.Engine`. `start` returns at once; pools say when they are ready.
+
+    A host that dies, stalls or breaks the wire is killed with its whole process group. What was
+    inside is lost, which the sink hears before the readers do; a new host is started when nothing
+    of the old one is left, after a wait that doubles from loss to loss.
+    """
+
+    def __init__(self, plan: HostPlan, *, log: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._log = log
+        self._pools = {pool.model: pool for pool in plan.pools}
+        self._loads_before: dict[str, int] = {}
+        self._backoff = Backoff(
+            first_ms=plan.backoff_first_ms, max_ms=plan.backoff_max_ms, reset_s=plan.backoff_reset_s
+        )
+        self._sink: Sink | None = None
+        self._life: HostLife | None = None
+        self._restarts = 0
+        self._closing = asyncio.Event()
+        self._tasks = Tasks(self._keeper_crashed)
+        self._keeper: asyncio.Task[None] | None = None
+
+    # --- base.Engine ------------------------------------------------------------------------
+
+    async def start(self, sink: Sink) -> None:
+        if self._keeper is not None:
+            raise RuntimeError("an engine is started once")
+        self._sink = sink
+        self._keeper = self._tasks.spawn(self._keep(), name="engine host")
+
+    def pools(self) -> list[PoolInfo]:
+        return list(self._pools.values())
+
+    def generate(self, request: EngineRequest) -> Stream:
+        return Stream(request.id, begin=partial(self._begin, request), abandon=self._abandon)
+
+    def stop(self, id: int) -> None:
+        if self._life is not None and self._life.seats.ask_to_go(id):
+            self._life.send(Abort(id=id))
+
+    async def embed(self, request: EmbedRequest) -> EmbedResult:
+        life = self._ready(request.model)
+        call = life.calls.next()
+        result = await life.calls.ask(
+            EmbedCall(call=call, model=request.model, input=request.input)
+        )
+        assert isinstance(result, EmbedResult)
+        return result
+
+    async def count(
+        self,
+        model: str,
+        *,
+        prompt: str | None = None,
+        messages: list[Message] | None = None,
+        tools: list[Tool] | None = None,
+    ) -> TokenCount:
+        life = self._ready(model)
+        result = await life.calls.ask(
+            CountCall(
+                call=life.calls.next(), model=model, prompt=prompt, messages=messages, tools=tools
+            )
+        )
+        assert isinstance(result, TokenCount)
+        return result
+
+    def snapshot(self, model: str) -> EngineSnapshot | None:
+        if self._life is None or model not in self._life.snapshots:
+            return None
+        snapshot, taken_ns = self._life.snapshots[model]
+        return structs.replace(snapshot, age_ms=(monotonic_ns() - taken_ns) / _NS_PER_MS)
+
+    def health(self) -> Health:
+        if self._closing.is_set():
+            return Health(state="stopped")
+        states = {pool.state for pool in self._pools.values()}
+        if PoolState.READY in states:
+            return Health(state="ready")
+        if PoolState.LOADING in states:
+            return Health(state="starting")
+        if PoolState.FAILED in states:
+            errors = dict.fromkeys(p.error for p in self._pools.values() if p.error is not None)
+            return Health(state="failed", detail="; ".join(errors))
+        return Health(state="ready", detail="loaded on demand")
+
+    async def load(self, model: str) -> None:
+        try:
+            life = self._attached(model)
+            await life.calls.ask(LoadCall(call=life.calls.next(), model=model))
+        except (EngineRefused, EngineBroke) as error:
+            raise EngineUnavailable(str(error)) from error
+
+    async def unload(self, model: str) -> None:
+        try:
+            life = self._attached(model)
+            for id in life.seats.of(model):
+                self.stop(id)
+            await life.calls.ask(UnloadCall(call=life.calls.next(), model=model))
+        except (EngineRefused, EngineBroke) as error:
+            raise EngineUnavailable(str(error)) from error
+
+    async def aclose(self, deadline_s: float) -> None:
+        self._closing.set()
+        if self._keeper is None:
+            return
+        grace_s = 0.0
+        if self._life is not None and self._life.was_ready:
+            self._life.leave()
+            grace_s = min(_GRACE_S, deadline_s * _GRACE_SHARE)
+        await asyncio.wait([self._keeper], timeout=grace_s)
+        if self._life is not None:
+            self._life.kill()
+        await asyncio.wait([self._keeper], timeout=deadline_s - grace_s)
+        await self._tasks.aclose()
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def _begin(self, request: EngineRequest, stream: Stream) -> None:
+        if self._life is not None and request.id in self._life.seats:
+            raise ValueError(f"request {request.id} is inside already")
+        try:
+            life = self._ready(request.model)
+        except EngineError as error:
+            # Later, because the sink is never called from within `generate`.
+            asyncio.get_running_loop().call_soon(self._turn_away, stream, error)
+            return
+        life.seats.enter(stream, request.model)
+        life.send(Submit(request=request))
+
+    def _turn_away(self, stream: Stream, error: EngineError) -> None:
+        self._tell(SeatFreed(id=stream.id))
+        stream.end(error)
+
+    def _abandon(self, stream: Stream) -> None:
+        self.stop(stream.id)
+
+    def _attached(self, model: str) -> HostLife:
+        if model not in self._pools:
+            raise EngineRefused(f"there is no pool {model}", path="model")
+        if self._life is None or not self._life.attached or self._closing.is_set():
+            health = self.health()
+            raise EngineUnavailable(f"the engine is {health.state}" + _behind(health.detail))
+        return self._life
+
+    def _ready(self, model: str) -> HostLife:
+        life = self._attached(model)
+        pool = self._pools[model]
+        if pool.state is not PoolState.READY:
+            raise EngineUnavailable(f"{model} is {pool.state}" + _behind(pool.error or ""))
+        return life
+
+    # --- the host ---------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        while not self._closing.is_set():
+            await self._live_once()
+            if self._closing.is_set():
+                return
+            await self._pause(self._backoff.lost())
+
+    async def _live_once(self) -> None:
+        for pool in self._plan.pools:
+            self._set_pool(structs.replace(self._pools[pool.model], state=pool.state, error=None))
+        try:
+            table = self._plan.table()
+            child = Child(self._plan.python, self._log)
+        except EngineUnprepared as error:
+            self._fail_pools(str(error))
+            return
+        except OSError as error:
+            self._fail_pools(
+                f"{self._plan.python} cannot be started ({error.strerror}): correct engine.python"
+            )
+            return
+        rule = StallRule(self._plan.stall_floor_s, monotonic_ns())
+        life = self._life = HostLife(
+            child, Seats(self._tell, rule), rule, kind=self._plan.kind, on_pool=self._hear_of_pool
+        )
+        reason = EngineBroke("the engine was stopped")
+        try:
+            reason = await life.run(table, tick_s=min(_TICK_S, self._plan.stall_floor_s / 4))
+        finally:
+            self._life = None
+            self._lose(life, reason)
+            await life.gone()
+
+    def _lose(self, life: HostLife, reason: EngineBroke) -> None:
+        self._loads_before = {model: pool.loads for model, pool in self._pools.items()}
+        if not self._closing.is_set():
+            self._log(str(reason))
+            self._fail_pools(str(reason))
+        counts = life.was_ready and not self._closing.is_set()
+        self._restarts += counts
+
+        def tell(ids: list[int]) -> None:
+            if ids or counts:
+                self._tell(EngineLost(ids=ids, reason=str(reason), restarts=self._restarts))
+
+        life.seats.lose(reason, tell)
+        life.calls.lose(reason)
+
+    async def _pause(self, wait_s: float) -> None:
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._closing.wait()
+        except TimeoutError:
+            return
+
+    def _hear_of_pool(self, pool: PoolInfo) -> None:
+        loads = self._loads_before.get(pool.model, 0) + pool.loads
+        self._set_pool(structs.replace(pool, loads=loads))
+        if pool.state is PoolState.READY:
+            self._backoff.ready()
+
+    def _fail_pools(self, reason: str) -> None:
+        for pool in self.pools():
+            # What the host said itself explains more than how it ended.
+            why = pool.error or reason
+            self._set_pool(structs.replace(pool, state=PoolState.FAILED, error=why))
+
+    def _set_pool(self, pool: PoolInfo) -> None:
+        if self._pools.get(pool.model) != pool:
+            self._pools[pool.model] = pool
+            self._tell(PoolChanged(pool=pool))
+
+    def _tell(self, event: EngineEvent) -> None:
+        if self._sink is not None:
+            self._sink(event)
+
+    def _keeper_crashed(self, name: str, error: BaseException) -> None:
+        self._log(f"{name} crashed: {type(error).__name__}: {error}")
+        self._fail_pools("the daemon no longer watches the engine because of a bug: restart it")
+
+
+def _behind(detail: str) -> str:
+    return f": {detail}" if detail else ""

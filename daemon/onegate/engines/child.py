@@ -1,0 +1,136 @@
+"""The engine host as a child process: in a group of its own, and gone with all of it."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from onegate.engines.lines import LineSplitter
+
+# What an engine may need to find its libraries, caches and devices. Everything else of the
+# daemon's environment stays here: sockets and watchdogs of systemd, and whatever is secret.
+_ENVIRONMENT = {
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+}
+_ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OV_", "OPENVINO_", "OMP_", "TLLM_")
+_POLL_S = 0.01
+_POLL_MAX_S = 0.5
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a host gets."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _ENVIRONMENT or name.startswith(_ENVIRONMENT_PREFIXES)
+    }
+
+
+class Child:
+    """A started host and the daemon's end of its socket pair. Raises OSError from `Child(...)`.
+
+    `log` gets its standard error and output line by line.
+    """
+
+    def __init__(self, python: str, log: Callable[[str], None]) -> None:
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.lines = LineSplitter(log)
+        try:
+            # -P: the working directory must not be a place that modules come from.
+            self._process = subprocess.Popen(
+                [python, "-P", "-m", "onegate.engines.host", "--fd", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=child_environment(os.environ),
+                cwd="/",
+            )
+        except OSError:
+            self.sock.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        self._output: asyncio.BaseTransport | None = None
+
+    async def follow_output(self) -> None:
+        """Begin to read what it writes to its standard error and output."""
+        loop = asyncio.get_running_loop()
+        self._output, _ = await loop.connect_read_pipe(lambda: self.lines, self._process.stdout)
+
+    def exit_text(self) -> str | None:
+        """How it ended, None while it runs. It is not reaped, so that its group keeps its name."""
+        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is None:
+            return None
+        if found.si_code == os.CLD_EXITED:
+            return f"exited with code {found.si_status}"
+        return f"was ended by {signal.Signals(found.si_status).name}"
+
+    async def exited(self, timeout_s: float) -> bool:
+        """Wait for its end, at most so long; returns whether it ended."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await _until(lambda: self.exit_text() is not None)
+        except TimeoutError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End its whole group at once."""
+        if self._process.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def gone(self) -> None:
+        """Kill what is left of the group and wait until nothing of it exists, however long."""
+        self.kill()
+        await _until(lambda: self.exit_text() is not None)
+        self._process.wait()
+        await _until(lambda: not _exists(self.pid))
+        if self._output is not None:
+            self._output.close()
+        elif self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _exists(group: int) -> bool:
+    """Whether a process of the group still holds anything; one that nobody reaps does not."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return any(_is_live_member(stat, group) for stat in Path("/proc").glob("[0-9]*/stat"))
+
+
+def _is_live_member(stat: Path, group: int) -> bool:
+    try:
+        # The command's name may contain anything but the last bracket ends it.
+        state, _, its_group, *_ = (
+            stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        )
+    except OSError:
+        return False  # it ended meanwhile
+    return int(its_group) == group and state not in "ZX"
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    pause_s = _POLL_S
+    while not condition():
+        await asyncio.sleep(pause_s)
+        pause_s = min(_POLL_MAX_S, pause_s * 1.5)

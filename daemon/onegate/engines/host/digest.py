@@ -1,0 +1,64 @@
+"""Digest of a model's weights, computed once per file and remembered by what identifies it."""
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+# Weights as engines name them; what else lies in a folder does not change what is computed.
+_WEIGHTS = ("*.bin", "*.safetensors", "*.gguf")
+
+
+def weights_digest(path: Path, cache: Path) -> tuple[str, str]:
+    """`sha256:…`, and what was hashed: `weights` for a file, `weights_list` for a folder's.
+
+    `cache` is a JSON file, {"dev:inode:size:mtime_ns": "hex"}; one that is missing, broken or not
+    writable only costs the time to hash again. Raises OSError where the weights cannot be read.
+    """
+    if path.is_file():
+        return f"sha256:{_file_digest(path, cache)}", "weights"
+    files = sorted(file for pattern in _WEIGHTS for file in path.glob(pattern))
+    whole = hashlib.sha256()
+    for file in files:
+        whole.update(f"{file.name}:{_file_digest(file, cache)}\n".encode())
+    return f"sha256:{whole.hexdigest()}", "weights_list"
+
+
+def default_cache() -> Path:
+    """Where this user's caches are, by the XDG rules."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(home) if home.startswith("/") else Path.home() / ".cache"
+    return base / "onegate" / "digests.json"
+
+
+def _file_digest(path: Path, cache: Path) -> str:
+    with path.open("rb") as file:
+        facts = os.fstat(file.fileno())
+        key = f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}"
+        known = _read_cache(cache)
+        if key in known:
+            return known[key]
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    _write_cache(cache, {**known, key: found})
+    return found
+
+
+def _read_cache(cache: Path) -> dict[str, str]:
+    try:
+        known = json.loads(cache.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {k: v for k, v in known.items() if isinstance(v, str) and len(v) == 64}
+
+
+def _write_cache(cache: Path, known: dict[str, str]) -> None:
+    beside = cache.with_name(f"{cache.name}.{os.getpid()}")
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(known), encoding="utf-8")
+        beside.replace(cache)
+    except OSError as error:
+        sys.stderr.write(f"the digest of the model is not remembered: {error}\n")

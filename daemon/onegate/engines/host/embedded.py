@@ -1,0 +1,200 @@
+"""The embedded engine: one pool, batched continuously inside this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from onegate.clock import monotonic_ns
+from onegate.engines.base import (
+    EngineCapacity,
+    EngineRequest,
+    Feature,
+    PoolInfo,
+    PoolState,
+    Reservation,
+)
+from onegate.engines.host.batch import Batch
+from onegate.engines.host.checks import check_min_tokens, check_params, check_plain_text
+from onegate.engines.host.digest import default_cache, weights_digest
+from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
+from onegate.engines.host.pipeline import Pipeline
+from onegate.engines.host.prompts import PromptReader
+from onegate.engines.host.sampling import HONOURED, sampling_of
+from onegate.engines.host.sequence import Sequence
+from onegate.engines.host.settings import OpenVinoSettings
+from onegate.engines.host.wire import AcceptedMsg, CountCall
+from onegate.protocol.content import Identity
+
+Open = Callable[[OpenVinoSettings], Pipeline]
+
+_NS_PER_MS = 1e6
+_FEATURES = frozenset(
+    {
+        Feature.ABORT,
+        Feature.LOGPROBS,
+        Feature.COUNTS_TOKENS,
+        Feature.RESUME_EXACT,
+        Feature.TOKEN_IDS,
+    }
+)
+
+
+def openvino_pool(settings: OpenVinoSettings) -> PoolInfo:
+    """What is known of the pool before it is loaded."""
+    cached = {Feature.PREFIX_CACHE} if settings.prefix_cache else set()
+    return PoolInfo(
+        model=settings.model,
+        state=PoolState.LOADING,
+        capacity=EngineCapacity(
+            max_seqs=settings.max_seqs,
+            max_context_tok=min(settings.context_tok, settings.kv_tok),
+            reservation=Reservation.GROW,
+            kv_tok=settings.kv_tok,
+            max_step_tok=settings.max_step_tok,
+        ),
+        features=_FEATURES | cached,
+        params=HONOURED,
+    )
+
+
+class _Loaded(NamedTuple):
+    """A model in memory, and what works on it."""
+
+    pipeline: Pipeline
+    prompts: PromptReader
+    batch: Batch
+
+
+class EmbeddedEngine:
+    """See `engine.HostEngine`. The library is opened by `open_pipeline`, in a step of its own.
+
+    A prompt becomes one user turn of the model's chat template. Output is greedy unless
+    temperature or the model's own generation settings say otherwise. Resuming feeds the tokens of
+    the prompt and of the earlier output as one prompt: text goes on where the earlier run's text
+    ended, and the continuation of greedy output is the same.
+    """
+
+    kind = "openvino"
+
+    def __init__(
+        self,
+        settings: OpenVinoSettings,
+        open_pipeline: Open,
+        *,
+        version: str,
+        digest_cache: Path | None = None,
+    ) -> None:
+        self.version = version
+        self._settings = settings
+        self._open = open_pipeline
+        self._digest_cache = digest_cache or default_cache()
+        self._loaded: _Loaded | None = None
+        self._pool = openvino_pool(settings)
+
+    @property
+    def busy(self) -> bool:
+        return self._pool.state is PoolState.LOADING or bool(self.running(self._pool.model))
+
+    def pools(self) -> list[PoolInfo]:
+        return [self._pool]
+
+    def running(self, model: str) -> list[int]:
+        return self._loaded.batch.ids() if self._loaded is not None else []
+
+    def load(self, model: str) -> None:
+        self._check_model(model)
+        if self._loaded is None:
+            self._pool = replace(self._pool, state=PoolState.LOADING, error=None)
+
+    def unload(self, model: str) -> None:
+        self._check_model(model)
+        self._loaded = None
+        self._pool = replace(self._pool, state=PoolState.COLD, error=None)
+
+    def submit(self, request: EngineRequest) -> AcceptedMsg:
+        loaded = self._ready()
+        check_plain_text(request)
+        check_params(request.params, HONOURED)
+        prompt, resumed = loaded.prompts.ids(request)
+        room_tok = self._pool.capacity.max_context_tok - len(prompt) - len(resumed)
+        max_tokens = min(request.max_tokens, room_tok)
+        check_min_tokens(request.params, max_tokens)
+        sampling = sampling_of(
+            request,
+            max_tokens=max_tokens,
+            samples_by_default=loaded.pipeline.facts.samples_by_default,
+        )
+        handle = loaded.pipeline.add(request.id, prompt + resumed, sampling)
+        sequence = Sequence(request, handle, prompt_tok=len(prompt))
+        if resumed:
+            sequence.prime(resumed, loaded.pipeline.decode)
+        loaded.batch.add(sequence)
+        return AcceptedMsg(id=request.id, prompt_tok=len(prompt))
+
+    def abort(self, id: int) -> None:
+        if self._loaded is not None:
+            self._loaded.batch.abort(id)
+
+    def count(self, call: CountCall) -> tuple[int, bool]:
+        self._check_model(call.model)
+        if call.tools:
+            raise Refusal("unsupported", "this engine does not offer tools", path="tools")
+        return self._ready().prompts.count(call.prompt, call.messages)
+
+    def step(self) -> StepReport:
+        if self._pool.state is PoolState.LOADING:
+            return self._load()
+        return self._ready().batch.step()
+
+    def _check_model(self, model: str) -> None:
+        if model != self._pool.model:
+            raise Refusal("invalid", f"there is no pool {model}", path="model")
+
+    def _ready(self) -> _Loaded:
+        if self._loaded is None:
+            raise Refusal("unavailable", f"{self._pool.model} is not loaded")
+        return self._loaded
+
+    def _load(self) -> StepReport:
+        began_ns = monotonic_ns()
+        settings = self._settings
+        try:
+            pipeline = self._open(settings)
+            digest, digest_kind = weights_digest(Path(settings.path), self._digest_cache)
+        except (LoadFailed, OSError) as error:
+            self._pool = replace(self._pool, state=PoolState.FAILED, error=str(error))
+            raise LoadFailed(str(error)) from error
+        facts = pipeline.facts
+        kv_tok = facts.kv_blocks * facts.block_tok
+        capacity = replace(
+            self._pool.capacity,
+            # A prompt as long as the tokenizer's own limit may have been cut short.
+            max_context_tok=min(settings.context_tok, kv_tok, facts.encode_max_tok),
+            kv_tok=kv_tok,
+            block_tok=facts.block_tok,
+            max_bytes_per_tok=facts.max_bytes_per_tok,
+        )
+        self._loaded = _Loaded(
+            pipeline,
+            PromptReader(pipeline, capacity.max_context_tok),
+            Batch(pipeline, settings.model, kv_tok=kv_tok, max_step_tok=settings.max_step_tok),
+        )
+        self._pool = replace(
+            self._pool,
+            state=PoolState.READY,
+            loads=self._pool.loads + 1,
+            load_ms=(monotonic_ns() - began_ns) / _NS_PER_MS,
+            capacity=capacity,
+            identity=Identity(
+                engine=self.kind,
+                engine_version=facts.engine_version,
+                model=settings.model,
+                digest=digest,
+                digest_kind=digest_kind,
+                launch=facts.launch,
+                boundary="local",
+            ),
+        )
+        return StepReport(stepped=False, pools_changed=True)

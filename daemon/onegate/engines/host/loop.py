@@ -1,0 +1,90 @@
+"""The host's one loop: what the daemon sent, then one step of the engine, then what came of it."""
+
+import selectors
+import socket
+import sys
+
+import msgspec
+
+from onegate.engines.host.desk import EXIT_OK, Desk
+from onegate.engines.host.engine import HostEngine
+from onegate.engines.host.outbox import DaemonGone, Outbox
+from onegate.engines.host.wire import Heartbeat, ToHost
+from onegate.protocol.errors import RemoteProtocolError
+from onegate.protocol.framing import FrameReader
+
+# The daemon bounds what it sends by its own limits; this is only for a broken one.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+EXIT_PROTOCOL = 76
+
+
+class HostLoop:
+    """Serves one daemon over one socket until it leaves.
+
+    Between two steps everything that has arrived is carried out, so a cancellation takes effect
+    within the next step. The loop waits for the socket only when the engine has nothing to do, or
+    when the daemon is so far behind that more output would only pile up.
+    """
+
+    def __init__(self, sock: socket.socket, engine: HostEngine, reader: FrameReader) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._reader = reader
+        self._decoder: msgspec.msgpack.Decoder[ToHost] = msgspec.msgpack.Decoder(ToHost)
+        self.outbox = Outbox(sock)
+        self._desk = Desk(engine, self.outbox)
+
+    def heartbeat(self) -> Heartbeat:
+        """For the second thread: that the process lives, and which step it is in."""
+        return Heartbeat(steps=self._desk.steps, busy=self._desk.stepping)
+
+    def run(self, early: list[bytes]) -> int:
+        """Serve until the daemon leaves or the engine breaks; the exit code, as in sysexits.
+
+        `early` are frames that came together with the first one.
+        """
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._sock, selectors.EVENT_READ)
+                return self._serve(selector, early)
+        except DaemonGone:
+            return EXIT_OK
+        except (RemoteProtocolError, msgspec.DecodeError) as error:
+            # Not repeated into the journal word for word: it could quote a request.
+            sys.stderr.write(f"the daemon broke the wire: {type(error).__name__}\n")
+            return EXIT_PROTOCOL
+
+    def _serve(self, selector: selectors.BaseSelector, frames: list[bytes]) -> int:
+        desk = self._desk
+        may_step = False
+        while True:
+            for payload in frames:
+                desk.take(self._decoder.decode(payload))
+            desk.settle()
+            if may_step and desk.busy and desk.exit_code is None:
+                desk.step()
+                desk.settle()
+            if desk.exit_code is not None:
+                return desk.exit_code
+            self.outbox.flush()
+            may_step = desk.busy and not self.outbox.full
+            frames = self._wait(selector, 0.0 if may_step else None)
+
+    def _wait(self, selector: selectors.BaseSelector, timeout_s: float | None) -> list[bytes]:
+        writing = selectors.EVENT_WRITE if self.outbox.waiting_bytes else 0
+        selector.modify(self._sock, selectors.EVENT_READ | writing)
+        ready = selector.select(timeout_s)
+        return self._read() if any(mask & selectors.EVENT_READ for _, mask in ready) else []
+
+    def _read(self) -> list[bytes]:
+        frames: list[bytes] = []
+        while True:
+            try:
+                data = self._sock.recv(1 << 18)
+            except BlockingIOError:
+                return frames
+            except OSError as error:
+                raise DaemonGone(str(error)) from error
+            if not data:
+                raise DaemonGone("end of file")
+            frames += self._reader.feed(data)

@@ -1,0 +1,222 @@
+"""The wire between the daemon and an engine host: length-prefixed msgpack, one map per frame.
+
+The host answers a `Submit` with exactly one of `Accepted` or `Refused`; an accepted request ends
+with `freed` in a `Step`, once, whatever else happens to it. Everything of one engine step is in one
+`Step` message. The host serves one daemon at a time and aborts on attach what an earlier daemon
+left. `WIRE` changes with every incompatible change: two sides that differ do not talk.
+"""
+
+from typing import Any
+
+import msgspec
+
+from onegate.engines.base import EngineChunk, EngineRequest, EngineSnapshot, PoolInfo
+from onegate.protocol.content import FinishReason, Message, Tool, Usage
+
+WIRE = 1
+
+
+class _Wire(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="t",
+):
+    """Base of every message; both sides are strict, because `WIRE` has been compared."""
+
+
+# --- daemon to host ---------------------------------------------------------------------------
+
+
+class Attach(_Wire, frozen=True, tag="attach"):
+    """First message. `engine` is the `[engine]` table for a host that was given none at start."""
+
+    wire: int
+    daemon_pid: int
+    engine: dict[str, Any] | None = None
+
+
+class Submit(_Wire, frozen=True, tag="submit"):
+    """Run this."""
+
+    request: EngineRequest
+
+
+class Abort(_Wire, frozen=True, tag="abort"):
+    """Stop request `id`; unknown ids are fine, they crossed with the end."""
+
+    id: int
+
+
+class CountCall(_Wire, frozen=True, tag="count"):
+    """Count tokens; answered by `CountResult` or `CallFailed` with the same `call`."""
+
+    call: int
+    model: str
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    tools: list[Tool] | None = None
+
+
+class EmbedCall(_Wire, frozen=True, tag="embed"):
+    """Embed texts; answered by `EmbedResultMsg` or `CallFailed`."""
+
+    call: int
+    model: str
+    input: list[str]
+
+
+class LoadCall(_Wire, frozen=True, tag="load"):
+    """Bring a pool into memory; answered by `CallDone` or `CallFailed`."""
+
+    call: int
+    model: str
+
+
+class UnloadCall(_Wire, frozen=True, tag="unload"):
+    """Free a pool's memory; answered by `CallDone` or `CallFailed`."""
+
+    call: int
+    model: str
+
+
+class Exit(_Wire, frozen=True, tag="exit"):
+    """Leave: at once, or after the running streams when `drain` is set."""
+
+    drain: bool = False
+
+
+ToHost = Attach | Submit | Abort | CountCall | EmbedCall | LoadCall | UnloadCall | Exit
+
+
+# --- host to daemon ---------------------------------------------------------------------------
+
+
+class HostHello(_Wire, frozen=True, tag="hello"):
+    """Answer to `Attach`: who this is. Pools may still be loading."""
+
+    wire: int
+    pid: int
+    kind: str
+    version: str
+    pools: list[PoolInfo]
+
+
+class PoolUpdate(_Wire, frozen=True, tag="pool"):
+    """A pool's state, capacity or identity is now this."""
+
+    pool: PoolInfo
+
+
+class AcceptedMsg(_Wire, frozen=True, tag="accepted"):
+    """The request has a seat; its prompt is this long."""
+
+    id: int
+    prompt_tok: int | None = None
+    cached_tok: int | None = None
+
+
+class RefusedMsg(_Wire, frozen=True, tag="refused"):
+    """The request was not taken and holds nothing.
+
+    `code` is invalid, unsupported, too_large or unavailable.
+    """
+
+    id: int
+    code: str
+    message: str
+    path: str | None = None
+    need_tok: int | None = None
+    limit_tok: int | None = None
+
+
+class Output(_Wire, frozen=True, tag="output"):
+    """One request's share of a step."""
+
+    id: int
+    chunk: EngineChunk
+
+
+class Prefilled(_Wire, frozen=True, tag="prefilled"):
+    """Prompt tokens of a request computed so far."""
+
+    id: int
+    prefilled_tok: int
+
+
+class Ended(_Wire, frozen=True, tag="ended"):
+    """A request ended of itself (`finish_reason`), or the engine failed it (`error`)."""
+
+    id: int
+    usage: Usage
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+    cached_tok: int | None = None
+
+
+class Step(_Wire, frozen=True, tag="step"):
+    """What one step of the engine changed, in one message. `n` counts steps of the host's life."""
+
+    n: int
+    outputs: list[Output] = []
+    prefilled: list[Prefilled] = []
+    ended: list[Ended] = []
+    freed: list[int] = []
+    snapshot: EngineSnapshot | None = None
+
+
+class CountResult(_Wire, frozen=True, tag="count_result"):
+    """Answer to `CountCall`."""
+
+    call: int
+    n_tok: int
+    exact: bool
+
+
+class EmbedResultMsg(_Wire, frozen=True, tag="embed_result"):
+    """Answer to `EmbedCall`."""
+
+    call: int
+    vectors: list[list[float]]
+    usage: Usage
+
+
+class CallDone(_Wire, frozen=True, tag="call_done"):
+    """A call without a result was carried out."""
+
+    call: int
+
+
+class CallFailed(_Wire, frozen=True, tag="call_failed"):
+    """A call failed; codes as in `RefusedMsg`, and `broke`."""
+
+    call: int
+    code: str
+    message: str
+
+
+class Heartbeat(_Wire, frozen=True, tag="heartbeat"):
+    """The process is alive. It comes from a second thread and is no proof of progress.
+
+    `steps` is the step count and `busy` tells whether a step is under way: progress is judged by
+    `steps` moving while `busy`.
+    """
+
+    steps: int
+    busy: bool
+
+
+FromHost = (
+    HostHello
+    | PoolUpdate
+    | AcceptedMsg
+    | RefusedMsg
+    | Step
+    | CountResult
+    | EmbedResultMsg
+    | CallDone
+    | CallFailed
+    | Heartbeat
+)

@@ -1,0 +1,112 @@
+"""What a host is started with, made from the configuration."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from onegate.config import EngineConfig
+from onegate.engines.base import PoolInfo, PoolState, Reservation
+from onegate.engines.host.embedded import openvino_pool
+from onegate.engines.host.scripted import scripted_pool
+from onegate.engines.host.settings import (
+    HostSettings,
+    OpenVinoSettings,
+    ScriptedPool,
+    ScriptedSettings,
+)
+from onegate.engines.models import ModelUnavailable, embedded_model_path
+
+
+class EngineUnprepared(Exception):
+    """The host cannot be started as things are; one sentence that names the fix."""
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """How to start a host, and what is known of its pools before it has said anything.
+
+    `table` is asked again at every start, so that what was missing may be there by then; it raises
+    EngineUnprepared.
+    """
+
+    kind: str
+    python: str
+    table: Callable[[], dict[str, Any]]
+    pools: list[PoolInfo]
+    stall_floor_s: float
+    backoff_first_ms: int
+    backoff_max_ms: int
+    backoff_reset_s: float
+
+
+def openvino_plan(config: EngineConfig) -> HostPlan:
+    """The embedded engine. A model that looks like a path is one; else it is a packaged one's."""
+    is_path = "/" in config.model or config.model.endswith(".gguf")
+    path = Path(os.path.abspath(Path(config.model).expanduser())) if is_path else None
+    name = config.model if path is None else path.stem if path.suffix == ".gguf" else path.name
+    settings = OpenVinoSettings(
+        model=name,
+        path=str(path or ""),
+        device=config.device,
+        threads=config.threads,
+        context_tok=config.context_tok,
+        kv_tok=config.kv_tok,
+        max_seqs=config.max_seqs,
+        max_step_tok=config.max_step_tok,
+        prefix_cache=config.prefix_cache,
+    )
+
+    def table() -> dict[str, Any]:
+        try:
+            found = path if path is not None else embedded_model_path(config.model)
+        except ModelUnavailable as error:
+            raise EngineUnprepared(str(error)) from error
+        return _table(structs.replace(settings, path=str(found)))
+
+    return _plan(config, table, [openvino_pool(settings)])
+
+
+def scripted_plan(config: EngineConfig) -> HostPlan:
+    """The scripted engine, with the pools of its table."""
+    scripted = config.scripted
+    settings = ScriptedSettings(
+        pools=[
+            ScriptedPool(**{**structs.asdict(pool), "reservation": Reservation(pool.reservation)})
+            for pool in scripted.pools
+        ],
+        loadable=scripted.loadable,
+    )
+    pools = [
+        structs.replace(scripted_pool(pool), state=PoolState.LOADING)
+        if i < scripted.loadable
+        else scripted_pool(pool)
+        for i, pool in enumerate(settings.pools)
+    ]
+    return _plan(config, lambda: _table(settings), pools)
+
+
+def _table(settings: HostSettings) -> dict[str, Any]:
+    table: dict[str, Any] = msgspec.to_builtins(settings)
+    return table
+
+
+def _plan(
+    config: EngineConfig, table: Callable[[], dict[str, Any]], pools: list[PoolInfo]
+) -> HostPlan:
+    return HostPlan(
+        kind=config.kind,
+        # Not resolved: a virtual environment's interpreter is a link that must stay one.
+        python=os.path.abspath(config.python) if config.python else sys.executable,
+        table=table,
+        pools=pools,
+        stall_floor_s=config.stall_floor_s,
+        backoff_first_ms=config.restart_backoff_ms,
+        backoff_max_ms=config.restart_backoff_max_ms,
+        backoff_reset_s=config.restart_reset_s,
+    )

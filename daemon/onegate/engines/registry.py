@@ -1,0 +1,28 @@
+"""Which adapter serves which `engine.kind`."""
+
+from collections.abc import Callable
+
+from onegate.config import EngineConfig
+from onegate.engines.attached import AttachedEngine
+from onegate.engines.base import Engine
+from onegate.engines.plan import openvino_plan, scripted_plan
+
+_PLANS = {"openvino": openvino_plan, "scripted": scripted_plan}
+
+
+class EngineKindMissing(Exception):
+    """The configuration names a kind of engine that this version has no adapter for."""
+
+
+def build_engine(config: EngineConfig, *, log: Callable[[str], None]) -> Engine:
+    """The configured engine, not started. `log` gets what its processes write, line by line.
+
+    Raises EngineKindMissing.
+    """
+    plan = _PLANS.get(config.kind)
+    if plan is None:
+        known = ", ".join(sorted(_PLANS))
+        raise EngineKindMissing(
+            f'this version has no engine of kind "{config.kind}": set engine.kind to one of {known}'
+        )
+    return AttachedEngine(plan(config), log=log)

@@ -1,0 +1,197 @@
+"""Verb to handler. Handlers of one-shot verbs answer at once; the others become requests."""
+
+from collections.abc import Callable
+from typing import Any
+
+from onegate import clock
+from onegate.admission.model import Verdict
+from onegate.protocol import messages as m
+from onegate.protocol.errors import FrameTooLarge, Reason
+from onegate.server import access
+from onegate.server.checks import find_pool, refuse
+from onegate.server.generate import count_tokens, generate, lease
+from onegate.server.log import Event
+from onegate.server.outcome import CANCELLED, CANCELLED_BY_ADMIN, Outcome, RequestEnded
+from onegate.server.report import limited_by, request_rows
+from onegate.server.request import NS_PER_MS, ending_of, too_long
+from onegate.server.session import Session
+
+Handler = Callable[[Session, Any], None]
+
+
+def _cancel(session: Session, message: m.Cancel) -> None:
+    live = session.live.get(message.id)
+    if live is not None:
+        live.end(CANCELLED)
+    session.send(m.Ack(id=message.id, verb="cancel", applied=live is not None))
+
+
+def _settle(session: Session, message: m.Settle) -> None:
+    lease_end = session.leases.get(message.id)
+    if lease_end is None or lease_end.done():
+        session.send(m.Ack(id=message.id, verb="settle", applied=False))
+    else:
+        lease_end.set_result(message.usage)
+
+
+def _capacity(session: Session, message: m.Capacity) -> None:
+    services = session.services
+    class_ = services.class_config(session.class_for(message.class_))
+    pool = find_pool(services.pools(), message.model or session.model)
+    verdict = services.gate.ask(
+        pool=pool.model,
+        class_=class_.name,
+        principal=session.principal,
+        prompt_tok=message.prompt_tok,
+        max_tok=message.max_tok or class_.max_tokens_default,
+    )
+    session.send(capacity_report(message.id, verdict))
+
+
+def capacity_report(id: int, verdict: Verdict) -> m.CapacityReport:
+    """The core's verdict as a reply."""
+    if verdict.refusal is not None:
+        ending = ending_of(verdict.refusal, Outcome.REJECTED)
+        return m.CapacityReport(
+            id=id,
+            verdict="refuse",
+            position=verdict.position,
+            reason=ending.reason,
+            limited_by=ending.limited_by,
+            limit=ending.limit,
+            used=ending.used,
+            retry_after_ms=ending.retry_after_ms,
+        )
+    wait_ns = verdict.expected_wait_ns
+    return m.CapacityReport(
+        id=id,
+        verdict="start" if verdict.position == 0 else "queue",
+        position=verdict.position,
+        expected_wait_ms=None if wait_ns is None else wait_ns // NS_PER_MS,
+        limited_by=limited_by(verdict.limited_by),
+    )
+
+
+def _status(session: Session, message: m.GetStatus) -> None:
+    services = session.services
+    rows = None
+    if message.detail:
+        rows = request_rows(
+            services.live, principal=session.principal, admin=session.decision.admin
+        )
+    session.send(m.StatusReport(id=message.id, status=services.reporter.status(), requests=rows))
+
+
+def _whoami(session: Session, message: m.Whoami) -> None:
+    decision = session.decision
+    session.send(
+        m.WhoamiReport(
+            id=message.id,
+            peer=session.peer_facts(),
+            principal=decision.principal,
+            class_=decision.class_,
+            ceiling=decision.ceiling,
+            allowed=list(decision.allowed),
+            why=list(decision.why),
+            delegate=decision.delegate,
+            admin=decision.admin,
+        )
+    )
+
+
+def _metrics(session: Session, message: m.Metrics) -> None:
+    session.send(m.MetricsReport(id=message.id, text=session.services.metrics.text()))
+
+
+def _known_class(session: Session, name: str) -> str:
+    names = [class_.name for class_ in session.services.config.classes]
+    if name not in names:
+        raise refuse(
+            Reason.INVALID,
+            f"there is no class {name[:80]!r}; the classes are {', '.join(names)}",
+            path="class",
+        )
+    return name
+
+
+def _pause(session: Session, message: m.Pause) -> None:
+    class_ = _known_class(session, message.class_)
+    until_ns = None
+    if message.until_ms is not None:
+        until_ns = clock.monotonic_ns() + (message.until_ms - clock.wall_ms()) * NS_PER_MS
+    session.services.gate.close_class(class_, until_ns)
+    session.services.log.event(
+        Event.CLASS_PAUSED, class_=class_, principal=session.principal, until_ms=message.until_ms
+    )
+    session.send(m.Ack(id=message.id, verb="pause"))
+
+
+def _unpause(session: Session, message: m.Unpause) -> None:
+    class_ = _known_class(session, message.class_)
+    gate = session.services.gate
+    closed = any(view.name == class_ and view.closed for view in gate.view().classes)
+    gate.open_class(class_)
+    session.services.log.event(Event.CLASS_UNPAUSED, class_=class_, principal=session.principal)
+    session.send(m.Ack(id=message.id, verb="unpause", applied=closed))
+
+
+def _cancel_any(session: Session, message: m.CancelAny) -> None:
+    live = session.services.live.find(message.rid)
+    if live is not None:
+        live.end(CANCELLED_BY_ADMIN)
+        session.services.log.event(
+            Event.REQUEST_CANCELLED, rid=live.rid, principal=session.principal
+        )
+    session.send(m.Ack(id=message.id, verb="cancel_any", applied=live is not None))
+
+
+def _not_built(session: Session, message: Any) -> None:
+    raise refuse(
+        Reason.UNSUPPORTED, f"this version of the daemon has no {message.__struct_config__.tag} yet"
+    )
+
+
+HANDLERS: dict[type, Handler] = {
+    m.Generate: generate,
+    m.CountTokens: count_tokens,
+    m.Lease: lease,
+    m.Cancel: _cancel,
+    m.Settle: _settle,
+    m.Capacity: _capacity,
+    m.GetStatus: _status,
+    m.Whoami: _whoami,
+    m.Metrics: _metrics,
+    m.Pause: _pause,
+    m.Unpause: _unpause,
+    m.CancelAny: _cancel_any,
+    m.Embed: _not_built,
+    m.Load: _not_built,
+    m.Unload: _not_built,
+    m.GetUsage: _not_built,
+    m.ReleaseEngine: _not_built,
+}
+
+
+def check_complete() -> None:
+    """Raise unless every verb has a rule and a handler."""
+    access.check_complete(set(HANDLERS))
+
+
+def dispatch(session: Session, message: Any) -> None:
+    """Carry out one request of a connection that has said hello."""
+    try:
+        if not access.allowed(session.decision, type(message)):
+            raise refuse(
+                Reason.PERMISSION,
+                f"{message.__struct_config__.tag} is for {access.RULES[type(message)].value}; "
+                "`onegate whoami` says what you are and why",
+            )
+        HANDLERS[type(message)](session, message)
+    except RequestEnded as error:
+        if isinstance(message, m.Generate | m.Lease):
+            session.services.accounts.refused_on_arrival(
+                session.decision.class_, error.ending.reason
+            )
+        session.refuse(message.id, error.ending)
+    except FrameTooLarge as error:
+        session.refuse(message.id, too_long(error))

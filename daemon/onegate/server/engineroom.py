@@ -1,0 +1,86 @@
+"""What the engine says of itself, passed on to the gate, the accounts, the journal and status."""
+
+from onegate.engines.base import (
+    Engine,
+    EngineCapacity,
+    EngineEvent,
+    EngineLost,
+    EngineUnavailable,
+    PoolChanged,
+    PoolInfo,
+    PoolState,
+    SeatFreed,
+)
+from onegate.protocol.errors import NoticeCode
+from onegate.server.account import Accounts
+from onegate.server.gate import Gate
+from onegate.server.log import Event, Log
+from onegate.server.report import Reporter
+from onegate.server.translate import pool_spec
+from onegate.tasks import Tasks
+
+
+class EngineRoom:
+    """The engine's sink, and the one who loads pools when the core asks for it."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        gate: Gate,
+        accounts: Accounts,
+        reporter: Reporter,
+        log: Log,
+        tasks: Tasks,
+    ) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._accounts = accounts
+        self._reporter = reporter
+        self._log = log
+        self._tasks = tasks
+        self._down: dict[str, str | None] = {}
+        self._first_capacity: dict[str, EngineCapacity] = {}
+        self._changed: set[str] = set()
+
+    def hear(self, event: EngineEvent) -> None:
+        """The sink handed to `Engine.start`."""
+        match event:
+            case SeatFreed(id=seat):
+                self._gate.seat_freed(seat)
+            case EngineLost():
+                self._accounts.engine_losses += 1
+                self._log.event(Event.ENGINE_EXITED, count=len(event.ids), detail=event.reason)
+                self._gate.engine_lost(event.ids)
+            case PoolChanged(pool=pool):
+                self._pool_changed(pool)
+
+    def _pool_changed(self, pool: PoolInfo) -> None:
+        self._gate.pool_changed(pool_spec(pool))
+        self._log.event(
+            Event.POOL_CHANGED, model=pool.model, state=pool.state.value, detail=pool.error
+        )
+        # Of several pools each may be down or changed by itself, and one notice speaks for all.
+        if pool.state is PoolState.FAILED:
+            self._down[pool.model] = pool.error
+        elif pool.state is PoolState.READY:
+            self._down.pop(pool.model, None)
+            if pool.capacity == self._first_capacity.setdefault(pool.model, pool.capacity):
+                self._changed.discard(pool.model)
+            else:
+                self._changed.add(pool.model)
+        down = [f"model {model} cannot be served: {why}" for model, why in self._down.items()]
+        self._reporter.notice(NoticeCode.ENGINE_DOWN, "; ".join(down) or None)
+        changed = [f"model {model} came back with other limits" for model in sorted(self._changed)]
+        self._reporter.notice(NoticeCode.CAPACITY_CHANGED, "; ".join(changed) or None)
+
+    def load(self, model: str) -> None:
+        """The core wants this pool; its state comes back as `PoolChanged`."""
+        self._tasks.spawn(self._load(model), name=f"load {model}")
+
+    async def _load(self, model: str) -> None:
+        try:
+            await self._engine.load(model)
+        except EngineUnavailable as error:
+            # The pool's own state says so too; the journal gets the sentence.
+            self._log.event(Event.POOL_CHANGED, model=model, state="failed", detail=str(error))

@@ -1,0 +1,92 @@
+"""Starting, serving, draining, stopped; and what systemd is told of it."""
+
+import asyncio
+import os
+from enum import StrEnum
+
+from onegate import clock
+from onegate.server.log import Event, Log
+from onegate.server.notify import Notifier
+from onegate.server.outcome import DRAINED, Outcome
+from onegate.server.services import Services
+
+STATUS_EVERY_S = 5.0
+# After drain_timeout what still runs is aborted; the aborts themselves are quick.
+ABORT_S = 5.0
+
+
+class State(StrEnum):
+    """The daemon's life; it only goes forward."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class Lifecycle:
+    """Where the daemon is in its life, and how it ends."""
+
+    ENGINE_STOP_S = 10.0
+
+    def __init__(self, notifier: Notifier, log: Log) -> None:
+        self._notifier = notifier
+        self._log = log
+        self.state = State.STARTING
+        self.stop_asked = asyncio.Event()
+        self.exit_code = os.EX_OK
+
+    def serving(self) -> None:
+        """The gate answers; whether a model is loaded is another question."""
+        self.state = State.SERVING
+        self._notifier.ready("serving")
+
+    def stop(self) -> None:
+        """Begin the end; safe to call again."""
+        self.stop_asked.set()
+
+    def vital_crashed(self, name: str, error: BaseException) -> None:
+        """A task without which nothing works has crashed: stop, and say that it was our fault."""
+        self._log.event(Event.TASK_CRASHED, task=name, detail=f"{type(error).__name__}: {error}")
+        self.exit_code = os.EX_SOFTWARE
+        self.stop_asked.set()
+
+    async def report(self, services: Services) -> None:
+        """Feed the watchdog from the event loop and keep the status line of systemctl current."""
+        every_s = self._notifier.watchdog_interval_s
+        next_status_ns = 0
+        while True:
+            self._notifier.watchdog()
+            if clock.monotonic_ns() >= next_status_ns:
+                next_status_ns = clock.monotonic_ns() + round(STATUS_EVERY_S * 1e9)
+                view = services.gate.view()
+                limited = f", limited by {view.limited_by.value}" if view.limited_by else ""
+                self._notifier.status(f"{view.in_flight} running, {view.queued} waiting{limited}")
+            await asyncio.sleep(min(every_s or STATUS_EVERY_S, STATUS_EVERY_S))
+
+    async def drain(self, services: Services) -> None:
+        """Refuse what waits, let what runs finish for `drain_timeout_s`, abort the rest."""
+        self.state = State.DRAINING
+        self._notifier.stopping("draining")
+        running = len(services.live)
+        self._log.event(Event.DRAINING, count=running)
+        before = _totals(services)
+        services.gate.drain()
+        await services.live.wait_empty(services.config.gate.drain_timeout_s)
+        for live in services.live:
+            live.end(DRAINED)
+        await services.live.wait_empty(ABORT_S)
+        after = _totals(services)
+        said = ", ".join(
+            f"{after[outcome] - before[outcome]} {outcome.value}"
+            for outcome in (Outcome.FINISHED, Outcome.REJECTED, Outcome.ABORTED)
+        )
+        self._log.event(Event.DRAINED, count=len(services.live), detail=said)
+        self.state = State.STOPPED
+
+
+def _totals(services: Services) -> dict[Outcome, int]:
+    return {
+        outcome: sum(account.outcomes[outcome] for account in services.accounts.classes.values())
+        for outcome in Outcome
+    }

@@ -1,0 +1,124 @@
+"""The daemon's figures in Prometheus text format.
+
+Every sample is read from where it already lives when it is asked for; nothing is counted twice.
+Label values come from closed sets: class names of the configuration, outcomes, reasons, models.
+"""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from onegate.protocol.status import Status
+from onegate.server.account import Accounts
+
+
+class _Figures(Collector):
+    def __init__(self, accounts: Accounts, status: Callable[[], Status]) -> None:
+        self._accounts = accounts
+        self._status = status
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._requests()
+        yield from self._gauges(self._status())
+
+    def _requests(self) -> Iterable[Metric]:
+        ended = CounterMetricFamily(
+            "onegate_requests", "Requests that ended", labels=["class", "outcome", "reason"]
+        )
+        tokens = CounterMetricFamily(
+            "onegate_tokens", "Tokens of ended requests", labels=["class", "kind"]
+        )
+        times = {
+            name: HistogramMetricFamily(f"onegate_{name}_seconds", text, labels=["class"])
+            for name, text in (
+                ("queue", "Arrival to permit"),
+                ("ttft", "Arrival to first token out"),
+                ("e2e", "Arrival to end"),
+            )
+        }
+        for class_, account in self._accounts.classes.items():
+            with_reason = dict.fromkeys(account.outcomes, 0)
+            for (outcome, reason), count in account.reasons.items():
+                with_reason[outcome] += count
+                ended.add_metric([class_, outcome.value, reason.value], count)
+            for outcome, count in account.outcomes.items():
+                if plain := count - with_reason[outcome]:
+                    ended.add_metric([class_, outcome.value, ""], plain)
+            tokens.add_metric([class_, "prompt"], account.prompt_tok)
+            tokens.add_metric([class_, "output"], account.output_tok)
+            for name, family in times.items():
+                histogram = getattr(account, name)
+                family.add_metric([class_], histogram.buckets(), histogram.sum_s)
+        yield ended
+        yield tokens
+        yield from times.values()
+        for name, text, count in (
+            (
+                "engine_losses",
+                "Times the engine died or was given up",
+                self._accounts.engine_losses,
+            ),
+            ("sessions_refused", "Connections refused", self._accounts.sessions_refused),
+            (
+                "protocol_offences",
+                "Connections ended for an offence",
+                self._accounts.protocol_offences,
+            ),
+        ):
+            yield CounterMetricFamily(f"onegate_{name}", text, value=count)
+
+    def _gauges(self, status: Status) -> Iterable[Metric]:
+        gate = status.gate
+        for name, text, value in (
+            ("in_flight", "Permits held", gate.in_flight),
+            ("queued", "Requests waiting", gate.queued),
+            ("queued_tok", "Tokens waiting", gate.queued_tok),
+            ("inbound_bytes", "Bytes of unfinished frames and live requests", gate.inbound_bytes),
+            ("sessions", "Connections", gate.sessions),
+        ):
+            yield GaugeMetricFamily(f"onegate_{name}", text, value=value)
+        for name, text, field in (
+            ("seats", "Sequences the engine runs at once", "seats"),
+            ("seats_used", "Seats in use", "seats_used"),
+            (
+                "seats_quarantined",
+                "Seats whose end the engine has not confirmed",
+                "seats_quarantined",
+            ),
+            ("kv_tok", "Tokens that fit into the KV cache", "kv_tok"),
+            ("kv_tok_used", "Tokens charged against the KV cache", "kv_tok_used"),
+            (
+                "ledger_minus_engine_tok",
+                "What we charge beyond what the engine says",
+                "ledger_minus_engine_tok",
+            ),
+            ("restarts", "Engine restarts", "restarts"),
+        ):
+            family = GaugeMetricFamily(f"onegate_pool_{name}", text, labels=["model"])
+            for pool in status.pools:
+                if (figure := getattr(pool, field)) is not None:
+                    family.add_metric([pool.model], figure)
+            yield family
+        family = GaugeMetricFamily("onegate_class_queued", "Requests waiting", labels=["class"])
+        for class_ in status.classes:
+            family.add_metric([class_.name], class_.queued)
+        yield family
+
+
+class Metrics:
+    """A registry of our own, so that nothing of the process default appears in it."""
+
+    def __init__(self, accounts: Accounts, status: Callable[[], Status]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Figures(accounts, status))
+
+    def text(self) -> str:
+        """All figures now, in Prometheus text format."""
+        return generate_latest(self._registry).decode()

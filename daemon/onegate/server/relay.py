@@ -1,0 +1,177 @@
+"""Run a granted request on the engine, whatever the engine does meanwhile.
+
+What an engine's death means for a request in flight: nothing seen by the client, it is queued
+again at its old place; exactly resumable, it is continued; else it fails. In flight at two deaths
+it is taken for the cause of them and not tried again.
+"""
+
+from contextlib import aclosing
+
+import msgspec
+
+from onegate import clock
+from onegate.engines.base import (
+    Accepted,
+    Engine,
+    EngineBroke,
+    EngineChunk,
+    EngineMalformed,
+    EngineRefused,
+    EngineTooLarge,
+    EngineUnavailable,
+    Finished,
+    Generation,
+    Progress,
+    Stopped,
+)
+from onegate.protocol.content import FinishReason, Identity, Usage
+from onegate.protocol.errors import NoticeCode, Phase, Reason
+from onegate.protocol.messages import Notice, Paused, Resumed, Started
+from onegate.server.answer import Answer
+from onegate.server.checks import refuse, too_large
+from onegate.server.gate import Permit
+from onegate.server.live import LiveRequest
+from onegate.server.outcome import SLOW_READER, Ending, Outcome, RequestEnded
+from onegate.server.prepare import Plan
+from onegate.server.sizes import PromptSizes
+
+MAX_DEATHS = 2
+MAX_REQUEUES = 2
+
+
+class Relay:
+    """One granted request on its way through the engine."""
+
+    def __init__(
+        self, engine: Engine, plan: Plan, live: LiveRequest, answer: Answer, sizes: PromptSizes
+    ) -> None:
+        self._engine = engine
+        self._plan = plan
+        self._live = live
+        self._answer = answer
+        self._sizes = sizes
+        self._deaths = 0
+        self._requeues = 0
+
+    async def run(self, permit: Permit) -> None:
+        """Generate until the end; raises `RequestEnded`, `NotAdmitted`, `CancelledError`."""
+        live = self._live
+        live.granted_ns = permit.granted_ns
+        live.phase = Phase.GRANTED
+        queue_ms = (permit.granted_ns - live.arrived_ns) / 1e6 if permit.granted_ns else 0.0
+        live.client.send(Started(id=live.id, rid=live.rid, queue_ms=queue_ms))
+        while True:
+            self._answer.runs += 1
+            try:
+                end = await self._once(permit)
+            except EngineUnavailable as error:
+                await self._again(permit, Reason.ENGINE_UNAVAILABLE, str(error), died=False)
+            except EngineBroke as error:
+                # An engine that lives still has the seat, and the request cannot have two.
+                if not permit.seat_lost:
+                    raise _failed(Reason.ENGINE_FAILED, str(error)) from error
+                await self._again(permit, Reason.ENGINE_FAILED, str(error), died=True)
+            else:
+                permit.settle(finished=True)
+                self._answer.finish(end, self._identity(), clock.monotonic_ns())
+                return
+
+    async def _once(self, permit: Permit) -> Finished:
+        left_tok = self._plan.request.max_tokens - self._live.output_tok
+        if left_tok < 1:  # the engine was lost between the last token and the word that it was one
+            return self._all_there()
+        try:
+            async with aclosing(self._generation(permit, left_tok)) as items:
+                async for item in items:
+                    match item:
+                        case EngineChunk():
+                            self._take(item, permit)
+                        case Accepted():
+                            self._accepted(item, permit)
+                        case Progress(prefilled_tok=tok):
+                            permit.prefilled(tok)
+                        case Finished():
+                            return item
+                        case Stopped():
+                            raise EngineMalformed("the engine stopped a request unasked")
+        except EngineTooLarge as error:
+            raise too_large(error.need_tok, error.limit_tok) from error
+        except EngineRefused as error:
+            reason = Reason.UNSUPPORTED if error.unsupported else Reason.INVALID
+            raise refuse(reason, str(error), path=error.path) from error
+        raise EngineMalformed("the engine ended a request without saying how")
+
+    def _generation(self, permit: Permit, left_tok: int) -> Generation:
+        answer = self._answer
+        request = msgspec.structs.replace(
+            self._plan.request,
+            id=permit.occupy(),
+            max_tokens=left_tok,
+            resume_tok_ids=list(answer.tok_ids) or None,
+            resume_shown_chars=answer.shown_chars,
+        )
+        try:
+            return self._engine.generate(request)
+        except BaseException:
+            permit.vacate()  # the engine frees only what it has begun to iterate
+            raise
+
+    def _all_there(self) -> Finished:
+        live = self._live
+        usage = Usage(prompt_tok=live.prompt_tok, output_tok=live.output_tok)
+        return Finished(finish_reason=FinishReason.LENGTH, usage=usage)
+
+    def _accepted(self, item: Accepted, permit: Permit) -> None:
+        plan, live = self._plan, self._live
+        live.phase = Phase.PREFILL
+        if item.prompt_tok is not None:
+            live.prompt_tok = item.prompt_tok
+            permit.counted(item.prompt_tok)
+            self._sizes.learn(plan.pool.model, plan.n_bytes, plan.n_messages, item.prompt_tok)
+
+    def _take(self, chunk: EngineChunk, permit: Permit) -> None:
+        live = self._live
+        live.phase = Phase.DECODE
+        self._answer.add(chunk, clock.monotonic_ns())
+        permit.produced(live.output_tok)
+        if live.client.overflowing:
+            raise RequestEnded(SLOW_READER)
+
+    def _identity(self) -> Identity:
+        for pool in self._engine.pools():
+            if pool.model == self._plan.pool.model and pool.identity is not None:
+                return pool.identity
+        return Identity(engine="unknown", model=self._plan.pool.model)
+
+    async def _again(self, permit: Permit, reason: Reason, why: str, *, died: bool) -> None:
+        answer, live = self._answer, self._live
+        if live.ending is not None:
+            raise RequestEnded(live.ending)  # the permit may be gone with it
+        self._deaths += died
+        self._requeues += 1
+        if self._deaths >= MAX_DEATHS:
+            raise RequestEnded(
+                Ending(
+                    Outcome.FAILED,
+                    Reason.ENGINE_FAILED,
+                    "the engine died twice with this request inside, so it is not tried again: "
+                    f"{why}",
+                    retryable=False,
+                )
+            )
+        if self._requeues > MAX_REQUEUES or (answer.seen and not self._plan.resumable):
+            raise _failed(reason, why)
+        if not self._plan.resumable:
+            answer.restart()
+        live.phase = Phase.QUEUED
+        live.client.send(Paused(id=live.id))
+        await permit.requeue()
+        live.phase = Phase.GRANTED
+        live.client.send(Resumed(id=live.id))
+        answer.notices.append(
+            Notice(code=NoticeCode.ENGINE_RESTARTED, detail=f"the engine was restarted: {why}")
+        )
+
+
+def _failed(reason: Reason, why: str) -> RequestEnded:
+    return RequestEnded(Ending(Outcome.FAILED, reason, f"the engine failed: {why}"))

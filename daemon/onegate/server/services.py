@@ -1,0 +1,87 @@
+"""What every connection is given to work with; put together by `app` alone."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from onegate import clock
+from onegate.config import ClassConfig, Config
+from onegate.engines.base import Engine, PoolInfo
+from onegate.protocol.errors import Reason
+from onegate.server.account import Accounts
+from onegate.server.classify import Rules
+from onegate.server.gate import Gate
+from onegate.server.inbound import InboundBytes
+from onegate.server.kernel import Kernel
+from onegate.server.live import LiveRequest, LiveRequests
+from onegate.server.log import Log
+from onegate.server.metrics import Metrics
+from onegate.server.outcome import Outcome
+from onegate.server.report import Reporter
+from onegate.server.sizes import PromptSizes
+from onegate.server.unread import Unread
+from onegate.tasks import Tasks
+
+# Counts run outside the queue and each costs the engine a moment, so they are few at a time.
+COUNTS_AT_A_TIME = 4
+
+# The verbs that take a place in a class's queue, and so in its counts.
+QUEUED_VERBS = frozenset({"generate", "lease"})
+NS_PER_MS = 1_000_000
+
+
+@dataclass
+class Services:
+    """The daemon's parts. `config` and `rules` are replaced on reload; the rest stays."""
+
+    config: Config
+    rules: Rules
+    kernel: Kernel
+    gate: Gate
+    engine: Engine
+    tasks: Tasks
+    accounts: Accounts
+    inbound: InboundBytes
+    live: LiveRequests
+    reporter: Reporter
+    metrics: Metrics
+    log: Log
+    sizes: PromptSizes = field(default_factory=PromptSizes)
+    counting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COUNTS_AT_A_TIME))
+    unread: Unread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unread = Unread(
+            lambda: (self.config.gate.unread_bytes, self.config.gate.unread_bytes_per_principal)
+        )
+
+    def pools(self) -> dict[str, PoolInfo]:
+        """Every pool by its model, the default one first."""
+        return {pool.model: pool for pool in self.engine.pools()}
+
+    def class_config(self, name: str) -> ClassConfig:
+        """The configured class of that name; it must exist."""
+        return next(class_ for class_ in self.config.classes if class_.name == name)
+
+    def account(self, live: LiveRequest, outcome: Outcome, reason: Reason | None) -> None:
+        """The one end of a request: counted, logged, forgotten."""
+        now_ns = clock.monotonic_ns()
+        self.live.close(live)
+        if live.verb not in QUEUED_VERBS:
+            return
+        self.accounts.request_ended(live, outcome, reason, now_ns)
+        self.log.request_end(
+            rid=live.rid,
+            uid=live.client.uid,
+            class_=live.class_,
+            outcome=outcome.value,
+            reason=None if reason is None else reason.value,
+            queue_ms=_ms(live.arrived_ns, live.granted_ns),
+            ttft_ms=_ms(live.arrived_ns, live.first_text_ns),
+            e2e_ms=(now_ns - live.arrived_ns) // NS_PER_MS,
+            prompt_tok=live.prompt_tok,
+            out_tok=live.output_tok,
+        )
+
+
+def _ms(from_ns: int, to_ns: int | None) -> int | None:
+    return None if to_ns is None else (to_ns - from_ns) // NS_PER_MS

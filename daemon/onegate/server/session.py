@@ -1,0 +1,489 @@
+"""One connection: bytes to messages, messages to requests, and everything ended when it ends.
+
+The session never stops reading for a client that does not: a paused reader could not see its peer
+vanish. What a client has not read yet waits in the transport's buffer up to a bound; past it the
+client's own requests end, with their last words behind what it has not read, and past twice the
+bound the connection does. Nobody else is delayed. Reading stops only for the few turns in which a
+burst of the client's own requests is worked off.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from onegate import __version__, clock
+from onegate.protocol import messages as m
+from onegate.protocol.connection import (
+    Event,
+    HelloReceived,
+    InvalidRequest,
+    Offence,
+    RequestReceived,
+    ServerConnection,
+)
+from onegate.protocol.content import Usage
+from onegate.protocol.errors import FrameTooLarge, Phase, Reason
+from onegate.server.checks import find_pool, refuse
+from onegate.server.classify import Decision, UnknownClass, classify
+from onegate.server.live import LiveRequest, Mute
+from onegate.server.outcome import (
+    CANCELLED,
+    DISCONNECTED,
+    DRAINED,
+    SLOW_READER,
+    Ending,
+    Outcome,
+    RequestEnded,
+)
+from onegate.server.peercred import Peer
+from onegate.server.request import carry_out, too_long
+from onegate.server.services import Services
+
+# How long what was said last may take to leave before the connection is cut.
+LINGER_S = 2.0
+# How long one connection may keep all others waiting for its requests to be looked at.
+TURN_NS = 2_000_000
+# What is taken apart at once: a dozen small messages, or all that a large one still lacks.
+PIECE_BYTES = 1024
+
+BUG = Ending(Outcome.FAILED, Reason.ENGINE_FAILED, "internal error; see the journal")
+
+Dispatch = Callable[["Session", Any], None]
+
+
+class Session(asyncio.Protocol):
+    """One connection. `enter` identifies its peer or raises `RequestEnded`; `dispatch` carries out
+    its requests; `leave` is called once, when it is over."""
+
+    peer: Peer
+    decision: Decision
+
+    def __init__(
+        self,
+        services: Services,
+        dispatch: Dispatch,
+        enter: Callable[["Session", socket.socket], tuple[Peer, Decision]],
+        leave: Callable[["Session"], None],
+    ) -> None:
+        self.services = services
+        self.model: str | None = None
+        self.live: dict[int, LiveRequest] = {}
+        self.leases: dict[int, asyncio.Future[Usage | None]] = {}
+        self._app = ""
+        self._asked_class: str | None = None
+        self._rules = services.rules
+        self._dispatch = dispatch
+        self._enter = enter
+        self._leave = leave
+        gate = services.config.gate
+        self._connection = ServerConnection(gate.max_frame_bytes)
+        self._max_unread_bytes = gate.write_buffer_max_bytes
+        self._charged_bytes = 0
+        self._backlog = bytearray()
+        self._events: deque[Event] = deque()
+        self._reading_paused = False
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._timed_frame = -1
+        self._greeted = False
+        self._closing = False
+        self._ending_slow = False
+
+    # --- who ------------------------------------------------------------------------------------
+
+    @property
+    def principal(self) -> str:
+        """Whom this connection's requests are counted for."""
+        return self.decision.principal
+
+    @property
+    def uid(self) -> int:
+        """The peer's uid, as the kernel says."""
+        return self.peer.uid
+
+    def peer_facts(self) -> m.PeerFacts:
+        """What the kernel said about the peer, as the wire shows it."""
+        peer = self.peer
+        return m.PeerFacts(
+            uid=peer.uid,
+            gid=peer.gid,
+            pid=peer.pid,
+            unit=peer.unit,
+            user_unit=peer.user_unit,
+            slice=peer.slice,
+            tty=peer.tty,
+        )
+
+    def class_for(self, asked: str | None) -> str:
+        """The class of a request that asks for `asked`; raises `RequestEnded`."""
+        if asked is None:
+            return self.decision.class_
+        return self._classified(asked).class_
+
+    def _classified(self, asked: str | None) -> Decision:
+        decided = classify(self.peer, self.services.rules, asked, self._app)
+        if isinstance(decided, Decision):
+            return decided
+        reason = Reason.CLASS_NOT_ALLOWED
+        if isinstance(decided, UnknownClass):
+            reason = Reason.INVALID
+        raise refuse(reason, decided.message, path="class")
+
+    def _follow_rules(self) -> None:
+        """Decide anew once a reload has changed the rules: what was granted may be no more."""
+        rules = self.services.rules
+        if self._rules is rules:
+            return
+        self._rules = rules
+        decided = classify(self.peer, rules, self._asked_class, self._app)
+        if not isinstance(decided, Decision):
+            decided = classify(self.peer, rules, None, self._app)
+            assert isinstance(decided, Decision)  # nothing was asked for that could be refused
+        self.decision = decided
+
+    # --- bytes in -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        gate = self.services.config.gate
+        # Only the size matters: nothing here ever waits for the buffer to empty.
+        self._transport.set_write_buffer_limits(high=gate.write_high_water_bytes)
+        try:
+            self.peer, self.decision = self._enter(self, transport.get_extra_info("socket"))
+        except RequestEnded as error:
+            self._refuse_all(error.ending)
+        else:
+            self._arm(gate.hello_timeout_s, "no hello came in time")
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._backlog += data
+        if not self._reading_paused:
+            self._work()
+
+    def _work(self) -> None:
+        """Carry out what has come, for a moment; what is left waits for the next turn, so that no
+        burst delays another connection. Meanwhile nothing more is read. It waits as the bytes that
+        came: small messages are ten times as large once they are taken apart.
+
+        Where answers pile up a turn is one message: it takes turns to send what can be sent, and
+        to tell the requests that end for it.
+        """
+        until_ns = clock.monotonic_ns() + TURN_NS
+        try:
+            while not self._closing and self._next_events():
+                self._take(self._events.popleft())
+                if clock.monotonic_ns() >= until_ns or self.overflowing:
+                    break
+            if not self._closing:  # what is left then is refunded with the connection
+                self._charge_partial()
+        except RequestEnded as error:
+            self._refuse_all(error.ending)
+        except FrameTooLarge as error:
+            self._refuse_all(too_long(error))  # not even the welcome fits into a frame
+        except BaseException:
+            self._cut(BUG)
+            raise
+        if self._closing or self._transport is None:
+            self._events.clear()
+            self._backlog.clear()
+        elif self._events or self._backlog:
+            self._pause_reading(self._transport)
+            asyncio.get_running_loop().call_soon(self._work)
+        else:
+            self._resume_reading(self._transport)
+            self._time_frame()
+
+    def _next_events(self) -> bool:
+        """Take the next piece of what has come apart, if need be; false when nothing is left."""
+        while self._backlog and not self._events:
+            n_bytes = max(PIECE_BYTES, self._connection.missing_bytes)
+            piece = bytes(self._backlog[:n_bytes])
+            del self._backlog[:n_bytes]
+            self._events.extend(self._connection.receive(piece))
+        return bool(self._events)
+
+    def _pause_reading(self, transport: asyncio.Transport) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            transport.pause_reading()
+
+    def _resume_reading(self, transport: asyncio.Transport) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        # A client that will say no more is gone. Closing alone would wait until it has read what
+        # is buffered, which it may never do.
+        self.close(DISCONNECTED)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._disarm()
+        self._refund_partial()
+        self.services.unread.forget(self)
+        for live in tuple(self.live.values()):
+            live.end(DISCONNECTED)
+        self._leave(self)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case HelloReceived(message):
+                self._greet(message)
+            case RequestReceived(message):
+                self._follow_rules()
+                self._dispatch(self, message)
+            case InvalidRequest(id=id, reason=reason, path=path, message=text):
+                if event.ends_live:
+                    self._supersede(id)
+                self.refuse(id, Ending(Outcome.REJECTED, reason, text, path=path))
+            case Offence(message=text):
+                self._offended(text)
+
+    def _greet(self, hello: m.Hello) -> None:
+        self._app, self._asked_class = hello.app, hello.class_
+        if hello.on_behalf is not None:
+            raise refuse(Reason.UNSUPPORTED, "this version takes no on_behalf yet")
+        self.decision = self._classified(hello.class_)
+        pools = self.services.pools()
+        if hello.model is not None:
+            self.model = find_pool(pools, hello.model).model
+        self._greeted = True
+        self._disarm()
+        gate = self.services.config.gate
+        self.send(
+            m.Welcome(
+                peer=self.peer_facts(),
+                class_=self.decision.class_,
+                ceiling=self.decision.ceiling,
+                why=list(self.decision.why),
+                models=[
+                    m.ModelInfo(
+                        model=pool.model,
+                        state=pool.state.value,
+                        max_context_tok=pool.capacity.max_context_tok,
+                    )
+                    for pool in pools.values()
+                ],
+                limits=m.Limits(
+                    max_frame_bytes=gate.max_frame_bytes,
+                    frame_timeout_ms=round(gate.frame_timeout_s * 1000),
+                    in_flight_per_session=gate.in_flight_per_session,
+                    classes={
+                        class_.name: m.ClassLimits(
+                            max_tokens_default=class_.max_tokens_default,
+                            max_tokens_max=class_.max_tokens_max,
+                            ttft_timeout_ms=class_.ttft_timeout_ms,
+                            ttft_timeout_ms_max=class_.ttft_timeout_ms_max,
+                            timeout_ms=class_.timeout_ms,
+                            timeout_ms_max=class_.timeout_ms_max,
+                        )
+                        for class_ in self.services.config.classes
+                        if class_.name in self.decision.allowed
+                    },
+                ),
+                features=sorted(self._connection.features),
+                version=__version__,
+            )
+        )
+
+    # --- bounds on what is unfinished -----------------------------------------------------------
+
+    def _charge_partial(self) -> None:
+        held_bytes = self._connection.buffered_bytes + len(self._backlog)
+        grown = held_bytes - self._charged_bytes
+        if grown > 0:
+            full = self.services.inbound.charge(self.principal, grown)
+            if full is not None:
+                raise RequestEnded(full)
+        elif grown < 0:
+            self.services.inbound.refund(self.principal, -grown)
+        self._charged_bytes = held_bytes
+
+    def _refund_partial(self) -> None:
+        if self._charged_bytes:
+            self.services.inbound.refund(self.principal, self._charged_bytes)
+            self._charged_bytes = 0
+
+    def _time_frame(self) -> None:
+        """A frame is timed from its first byte, however it drips in after that."""
+        if not self._greeted:
+            return  # the hello's own time runs already
+        if not self._connection.incomplete:
+            self._disarm()
+            self._timed_frame = -1
+        elif self._timed_frame != self._connection.frames:
+            self._timed_frame = self._connection.frames
+            self._disarm()
+            self._arm(
+                self.services.config.gate.frame_timeout_s, "a frame was not completed in time"
+            )
+
+    def _arm(self, timeout_s: float, offence: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(timeout_s, self._offended, offence)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _offended(self, offence: str) -> None:
+        self.services.accounts.protocol_offences += 1
+        self._refuse_all(Ending(Outcome.REJECTED, Reason.PROTOCOL, offence))
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def open(self, id: int, verb: str, asked_class: str | None) -> LiveRequest:
+        """A live request of this connection; raises `RequestEnded` before anything exists."""
+        class_ = self.class_for(asked_class)
+        if self.overflowing:
+            raise RequestEnded(replace(SLOW_READER, outcome=Outcome.REJECTED))
+        gate = self.services.config.gate
+        most = gate.in_flight_per_session
+        if len(self.live) >= most:
+            raise refuse(
+                Reason.PEER_QUOTA,
+                f"this connection has {len(self.live)} requests of at most {most}: "
+                "wait until one has ended",
+                limit=most,
+                used=len(self.live),
+            )
+        gate = self.services.config.gate
+        full = self.services.live.full(
+            self.principal, gate.max_queued_requests + gate.max_in_flight
+        )
+        if full is not None:
+            raise RequestEnded(full)
+        live = self.services.live.open(
+            client=self, id=id, verb=verb, arrived_ns=clock.monotonic_ns()
+        )
+        live.class_ = class_
+        return live
+
+    def start(self, live: LiveRequest, body: Callable[[], Awaitable[None]]) -> None:
+        """Carry out a request in a task of its own."""
+        self.live[live.id] = live
+
+        async def run() -> None:
+            try:
+                await carry_out(live, body, self.services.account)
+            finally:
+                if self.live.get(live.id) is live:
+                    del self.live[live.id]
+
+        self.services.tasks.spawn(run(), name=f"request {live.rid}")
+
+    def _supersede(self, id: int) -> None:
+        """Stop the request that a second one of the same id has made unanswerable: the refusal of
+        the second is the last word for both."""
+        live = self.live.pop(id, None)
+        if live is None:
+            return  # refused, or answered at once, since these bytes were read
+        live.client = Mute(principal=self.principal, uid=self.uid)
+        live.end(CANCELLED)
+
+    def refuse(self, id: int, ending: Ending) -> None:
+        """Refuse a request that never came to live."""
+        self.send(
+            m.Failed(
+                id=id,
+                reason=ending.reason,
+                message=ending.message,
+                phase=Phase.ARRIVAL,
+                retryable=ending.can_retry,
+                retry_after_ms=ending.retry_after_ms,
+                limit=ending.limit,
+                used=ending.used,
+                path=ending.path,
+                models=None if ending.models is None else list(ending.models),
+            )
+        )
+
+    # --- bytes out ------------------------------------------------------------------------------
+
+    def send(self, message: m.DaemonMessage) -> None:
+        """Queue a message for the client; nothing happens once the connection is closing."""
+        if self._closing or self._transport is None:
+            return
+        self._transport.write(self._connection.send(message))
+        self.services.unread.grew(self)
+        if not self.overflowing:
+            return
+        if self.unread_bytes > 2 * self._max_unread_bytes:
+            # Its requests were ended, and it still asks for more without reading.
+            self._refuse_all(SLOW_READER)
+        elif not self._ending_slow:
+            self._ending_slow = True
+            # Not now: a request may be what sends, and in a turn some of it may have left.
+            asyncio.get_running_loop().call_soon(self._end_slow)
+
+    def _end_slow(self) -> None:
+        self._ending_slow = False
+        if self.overflowing:
+            for live in tuple(self.live.values()):
+                live.end(SLOW_READER)
+
+    @property
+    def overflowing(self) -> bool:
+        """Has the client left more unread than it may?"""
+        return self.unread_bytes > self._max_unread_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """What waits for the client to read it."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def give_up(self) -> None:
+        """Others would suffer for what this client leaves unread: it goes, without another word."""
+        self._cut(SLOW_READER)
+
+    def _refuse_all(self, ending: Ending) -> None:
+        """The connection ends here, and this is why: said once, then closed."""
+        if self._closing:
+            return
+        phase = Phase.ARRIVAL if self._greeted else Phase.HANDSHAKE
+        last = m.Failed(
+            reason=ending.reason,
+            message=ending.message,
+            phase=phase,
+            retryable=ending.can_retry,
+            retry_after_ms=ending.retry_after_ms,
+            limit=ending.limit,
+            used=ending.used,
+            path=ending.path,
+            models=None if ending.models is None else list(ending.models),
+        )
+        if self._transport is not None:
+            self._transport.write(self._connection.send(last))
+        # What ran did not get as far as being refused: it is stopped.
+        self.close(replace(ending, outcome=Outcome.ABORTED))
+
+    def close(self, ending: Ending) -> None:
+        """End every request and the connection; what was sent still leaves, for a short while."""
+        for live in tuple(self.live.values()):
+            live.end(ending)
+        if self._closing or self._transport is None:
+            return
+        self._closing = True
+        self._disarm()
+        self._transport.close()
+        # close() waits for a client that reads; one that does not is cut.
+        self._deadline = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+
+    def hang_up(self) -> None:
+        """The daemon is going: close without another word, for every request has had its own."""
+        self.close(DRAINED)
+
+    def _cut(self, ending: Ending) -> None:
+        self._closing = True
+        for live in tuple(self.live.values()):
+            live.end(ending)
+        if self._transport is not None:
+            self._transport.abort()

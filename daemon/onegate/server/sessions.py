@@ -1,0 +1,83 @@
+"""All connections: who may have one more, and what is said to who may not."""
+
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from onegate.protocol.errors import Reason
+from onegate.server.classify import Decision, classify
+from onegate.server.log import Event
+from onegate.server.outcome import Ending, Outcome, RequestEnded
+from onegate.server.peercred import Peer, identify
+from onegate.server.services import Services
+from onegate.server.session import Session
+
+NOBODY = Ending(
+    Outcome.REJECTED, Reason.PERMISSION, "the kernel does not say who you are: connect again"
+)
+
+
+class Sessions:
+    """The open connections, bounded in all and for each uid. Makes a session of each accept."""
+
+    def __init__(self, services: Services, dispatch: Callable[[Session, Any], None]) -> None:
+        self._services = services
+        self._dispatch = dispatch
+        self._open: set[Session] = set()
+        self._per_uid: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._open))
+
+    def accept(self) -> Session:
+        """The protocol factory of the listening socket."""
+        return Session(self._services, self._dispatch, self._enter, self._leave)
+
+    def _enter(self, session: Session, sock: socket.socket) -> tuple[Peer, Decision]:
+        """Identify and admit a connection; raises `RequestEnded` where it may not stay."""
+        services = self._services
+        try:
+            peer = identify(sock, services.kernel)
+        except OSError as error:
+            services.log.event(Event.PEER_UNREADABLE, detail=error.strerror)
+            raise RequestEnded(NOBODY) from error
+        if peer.unreadable:
+            services.log.event(
+                Event.PEER_UNREADABLE, uid=peer.uid, pid=peer.pid, detail=peer.unreadable
+            )
+        gate = services.config.gate
+        self._check(len(self._open), gate.sessions_total, "the daemon has", peer.uid)
+        self._check(self._per_uid[peer.uid], gate.sessions_per_uid, "you have", peer.uid)
+        decision = classify(peer, services.rules, None, "")
+        assert isinstance(decision, Decision)  # nothing was asked for that could be refused
+        self._open.add(session)
+        self._per_uid[peer.uid] += 1
+        return peer, decision
+
+    def _check(self, used: int, limit: int, who: str, uid: int) -> None:
+        if used < limit:
+            return
+        self._services.accounts.sessions_refused += 1
+        self._services.log.event(Event.SESSION_REFUSED, uid=uid, count=used)
+        raise RequestEnded(
+            Ending(
+                Outcome.REJECTED,
+                Reason.PEER_QUOTA,
+                f"{who} {used} connections of at most {limit}: close one, or use one for several "
+                "requests",
+                limit=limit,
+                used=used,
+            )
+        )
+
+    def _leave(self, session: Session) -> None:
+        if session in self._open:
+            self._open.remove(session)
+            uid = session.peer.uid
+            self._per_uid[uid] -= 1
+            if not self._per_uid[uid]:
+                del self._per_uid[uid]  # one entry for each uid that is here, none for the others

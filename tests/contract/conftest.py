@@ -1,0 +1,254 @@
+"""One engine per adapter, a sink that remembers, and a check that every seat was told of once."""
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from onegate.config import EngineConfig, ScriptedConfig, ScriptedPool
+from onegate.engines.base import (
+    Accepted,
+    Engine,
+    EngineChunk,
+    EngineError,
+    EngineEvent,
+    EngineLost,
+    EngineRequest,
+    Finished,
+    GenerateItem,
+    PoolChanged,
+    PoolState,
+    Progress,
+    SeatFreed,
+    Stopped,
+)
+from onegate.engines.registry import build_engine
+
+PATIENCE_S = 120.0 * float(os.environ.get("ONEGATE_TIMEOUT_FACTOR", "1"))
+
+
+@dataclass
+class Outcome:
+    """Everything that one request said, and how it ended."""
+
+    items: list[GenerateItem] = field(default_factory=list)
+    error: EngineError | None = None
+
+    def of(self, kind: type) -> list:
+        return [item for item in self.items if isinstance(item, kind)]
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.of(EngineChunk))
+
+    @property
+    def ids(self) -> list[int]:
+        return [id for chunk in self.of(EngineChunk) for id in chunk.token_ids or ()]
+
+    @property
+    def n_tok(self) -> int:
+        return sum(chunk.n_tok for chunk in self.of(EngineChunk))
+
+    @property
+    def finished(self) -> Finished:
+        assert self.error is None, self.error
+        assert isinstance(self.items[-1], Finished), self.items[-1]
+        return self.items[-1]
+
+    @property
+    def prompt_tok(self) -> int:
+        return self.of(Accepted)[0].prompt_tok
+
+    def check_order(self) -> None:
+        """Accepted first, progress before output, one end and nothing behind it."""
+        kinds = [type(item) for item in self.items]
+        if kinds:
+            assert kinds[0] is Accepted
+            assert kinds.count(Accepted) == 1
+        if EngineChunk in kinds:
+            assert Progress not in kinds[kinds.index(EngineChunk) :]
+        assert not {Finished, Stopped} & set(kinds[:-1])
+
+
+class Box:
+    """An engine with everything it told, and the requests that were iterated."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.events: list[EngineEvent] = []
+        self.log: list[str] = []
+        self.iterated: set[int] = set()
+        self._ids = iter(range(1, 1_000_000))
+        self._heard = asyncio.Event()
+
+    @property
+    def model(self) -> str:
+        return self.engine.pools()[0].model
+
+    @property
+    def pool(self):
+        return self.engine.pools()[0]
+
+    def sink(self, event: EngineEvent) -> None:
+        self.events.append(event)
+        self._heard.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                self._heard.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.01):  # not everything is told to the sink
+                        await self._heard.wait()
+
+    async def start(self) -> None:
+        await self.engine.start(self.sink)
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.pool.state is PoolState.READY)
+
+    def request(self, prompt: str | None = None, **given) -> EngineRequest:
+        given.setdefault("model", self.model)
+        given.setdefault("max_tokens", 8)
+        return EngineRequest(id=next(self._ids), prompt=prompt, **given)
+
+    def generate(self, request: EngineRequest):
+        self.iterated.add(request.id)
+        return self.engine.generate(request)
+
+    async def collect(self, request: EngineRequest, *, into: Outcome | None = None) -> Outcome:
+        outcome = Outcome() if into is None else into
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                async for item in self.generate(request):
+                    outcome.items.append(item)
+            except EngineError as error:
+                outcome.error = error
+        outcome.check_order()
+        return outcome
+
+    async def run(self, prompt: str | None = None, **given) -> Outcome:
+        return await self.collect(self.request(prompt, **given))
+
+    def told(self) -> Counter[int]:
+        """How often each request's seat was told of."""
+        told = Counter(e.id for e in self.events if isinstance(e, SeatFreed))
+        for event in self.events:
+            if isinstance(event, EngineLost):
+                told.update(event.ids)
+        return told
+
+    async def all_told(self) -> None:
+        await self.until(lambda: set(self.told()) >= self.iterated)
+        assert self.told() == Counter(dict.fromkeys(self.iterated, 1))
+
+    async def serves_again(self) -> None:
+        await self.ready()
+        assert (await self.run("hello", max_tokens=3)).finished
+        await self.all_told()
+
+    def of(self, kind: type) -> list:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def states(self) -> list[PoolState]:
+        return [event.pool.state for event in self.of(PoolChanged)]
+
+
+@pytest.fixture(scope="session")
+def hosts() -> Callable[[], list[int]]:
+    """Pids of the engine hosts that this process has started and that still exist."""
+    return children
+
+
+@pytest.fixture(scope="session")
+def scripted() -> Callable[..., EngineConfig]:
+    """Configurations of the scripted engine: pools, `loadable`, and keys of `[engine]`."""
+    return scripted_config
+
+
+def children() -> list[int]:
+    """Engine hosts that this process has started and that still exist."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            command = stat.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and b"onegate.engines.host" in command:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def scripted_config(*pools: ScriptedPool, loadable: int = 1, **given) -> EngineConfig:
+    fast = ScriptedPool(a_ms=0.0, b_ms_per_prefill_tok=0.0, c_ms_per_seq=0.0)
+    given.setdefault("restart_backoff_ms", 1)
+    return EngineConfig(
+        kind="scripted",
+        scripted=ScriptedConfig(pools=pools or (fast,), loadable=loadable),
+        **given,
+    )
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def new_box() -> AsyncIterator[Callable[..., Box]]:
+    """Builds engines of one test; afterwards every seat was told of and no process is left."""
+    boxes: list[Box] = []
+
+    def build(config: EngineConfig | None = None) -> Box:
+        log: list[str] = []
+        box = Box(build_engine(config or scripted_config(), log=log.append))
+        box.log = log
+        boxes.append(box)
+        return box
+
+    yield build
+    for box in boxes:
+        await box.engine.aclose(10.0)
+        assert set(box.told()) == box.iterated
+    assert children() == []
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def started(new_box: Callable[..., Box]) -> Callable[..., Awaitable[Box]]:
+    """Builds an engine, starts it and waits until its first pool is ready."""
+
+    async def start(config: EngineConfig | None = None) -> Box:
+        box = new_box(config)
+        await box.start()
+        await box.ready()
+        return box
+
+    return start
+
+
+@pytest.fixture(scope="module", params=["scripted", "openvino"])
+def adapter(request: pytest.FixtureRequest) -> EngineConfig:
+    """Each adapter, in a configuration that a small machine runs."""
+    if request.param == "scripted":
+        return scripted_config()
+    return EngineConfig(kind="openvino", kv_tok=8192, max_seqs=16, context_tok=1024)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(adapter: EngineConfig) -> AsyncIterator[Box]:
+    """One started engine for a whole module: the embedded model takes seconds to load."""
+    box = Box(build_engine(adapter, log=lambda line: None))
+    await box.start()
+    await box.ready()
+    yield box
+    await box.engine.aclose(10.0)
+    assert children() == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def box(shared: Box) -> AsyncIterator[Box]:
+    """The shared engine; after each test every seat that it took has been told of, once."""
+    yield shared
+    await shared.all_told()

@@ -1,0 +1,218 @@
+"""install.sh up to the point where it would download: what it says, and with which exit code.
+
+Each run works on a copy that has the script alone, so that nothing can touch the real .venv.
+"""
+
+import os
+import pty
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    place = tmp_path / "check out"
+    place.mkdir()
+    shutil.copy(ROOT / "install.sh", place)
+    return place
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Path:
+    """A folder at the head of PATH, for commands that play a part of the machine."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    command(folder, "nvidia-smi", "exit 9")
+    command(folder, "df", "echo; echo / 1 1 9999999 1 /")
+    return folder
+
+
+def command(folder: Path, name: str, body: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def run(checkout: Path, commands: Path) -> Run:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        inherited = {k: v for k, v in os.environ.items() if k != "CI"}
+        path = {"PATH": f"{commands}:{os.environ['PATH']}"}
+        return subprocess.run(
+            [checkout / "install.sh", *arguments],
+            env=inherited | path | {"ONEGATE_PYTHON": "/nonexistent"} | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
+    sentence = done.stderr.removeprefix("install.sh: ")
+    assert sentence.count("\n") == 1, done.stderr
+    return sentence
+
+
+def test_help_shows_both_verbs(run: Run) -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert "./install.sh try" in done.stdout
+    assert "./install.sh test" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frobnicate"],
+        ["try", "extra"],
+        ["try", "--engine"],
+        ["try", "--engine", "abacus"],
+        ["try", "--engine="],
+        ["test", "unit", "abacus"],
+    ],
+)
+def test_misuse_is_exit_64(run: Run, checkout: Path, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 64
+    one_sentence(done)
+    assert [entry.name for entry in checkout.iterdir()] == ["install.sh"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["uninstall"], ["try", "--engine", "ollama"], ["try", "--engine=openai"]]
+)
+def test_what_comes_later_says_so(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 69
+    assert "comes in a later release" in one_sentence(done)
+
+
+@pytest.mark.parametrize("verb", ["try", "test"])
+def test_a_python_that_is_not_there(run: Run, verb: str) -> None:
+    done = run(verb)
+    assert done.returncode == 69
+    assert "ONEGATE_PYTHON=/nonexistent is no Python 3.11 to 3.14" in one_sentence(done)
+
+
+def test_a_python_that_is_too_old(run: Run, commands: Path) -> None:
+    old = command(commands, "old-python", "echo 3.9 is too old")
+    done = run("try", ONEGATE_PYTHON=str(old))
+    assert done.returncode == 69
+    assert "3.9 is too old" in one_sentence(done)
+
+
+def test_without_a_choice_every_python_is_looked_at(run: Run, commands: Path) -> None:
+    for name in ("python3", "python3.14", "python3.13", "python3.12", "python3.11"):
+        command(commands, name, "echo 3.9 is too old")
+    done = run("try", ONEGATE_PYTHON="")
+    assert done.returncode == 69
+    assert "python3.11 3.9 is too old" in one_sentence(done)
+    assert "sudo apt install python3 python3-venv" in done.stderr
+
+
+def test_a_python_without_its_venv_module(run: Run, commands: Path) -> None:
+    bare = command(commands, "bare-python", '[ "$1" = -c ] && exit 1; echo 3.12')
+    done = run("try", ONEGATE_PYTHON=str(bare))
+    assert done.returncode == 69
+    assert "sudo apt install python3-venv, or python3.12-venv" in one_sentence(done)
+
+
+def test_too_little_disk(run: Run, commands: Path) -> None:
+    command(commands, "df", "echo; echo / 1 1 1199 1 /")
+    done = run("try")
+    assert done.returncode == 69
+    assert "1199 MB of free disk and 1200 MB are needed" in one_sentence(done)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("uname", '[ "$1" = -s ] && echo Darwin || echo x86_64', "Linux only"),
+        ("uname", '[ "$1" = -s ] && echo Linux || echo riscv64', "x86_64 and aarch64"),
+        ("getconf", "exit 1", "another C library"),
+        ("getconf", "echo glibc 2.27", "glibc 2.28 or newer, and this system has glibc 2.27"),
+    ],
+)
+def test_another_kind_of_machine(run: Run, commands: Path, name: str, body: str, said: str) -> None:
+    command(commands, name, body)
+    done = run("try")
+    assert done.returncode == 69
+    assert said in one_sentence(done)
+
+
+def test_a_gpu_box_without_a_terminal_is_told(run: Run, commands: Path) -> None:
+    command(commands, "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB'")
+    done = run("try")
+    assert "Found: an NVIDIA GPU (NVIDIA H200, 143771 MiB)" in done.stdout
+    assert "Notice: nobody is there to ask" in done.stdout
+    assert "--engine NAME" in done.stdout
+    assert done.returncode == 69, "it went on, to the Python that is not there"
+
+
+def test_an_ollama_is_told(run: Run, commands: Path) -> None:
+    command(commands, "ollama", "exit 1")
+    assert "Found: an Ollama" in run("try").stdout
+
+
+def test_a_chosen_engine_asks_and_tells_nothing(run: Run, commands: Path) -> None:
+    command(commands, "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB'")
+    assert run("try", "--engine", "scripted").stdout == ""
+
+
+@pytest.mark.parametrize(("answer", "code"), [("quit", 0), ("abacus\nq", 0), ("", 69)])
+def test_a_person_is_asked(checkout: Path, commands: Path, answer: str, code: int) -> None:
+    command(commands, "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB'")
+    environment = os.environ | {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "ONEGATE_PYTHON": "/nonexistent",
+    }
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        asked = subprocess.Popen(
+            [checkout / "install.sh", "try"],
+            env=environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        terminal.write(answer.encode() + b"\n")
+        assert asked.wait(timeout=30) == code
+        assert b"Engine for the demonstration" in terminal.read(65536)
+
+
+def test_a_folder_of_another_user_is_named(run: Run, checkout: Path) -> None:
+    if os.geteuid() == 0:
+        # Root may write anywhere, so the question is put to a plain user.
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--clear-groups", "bash", "-s", "try"],
+            input=(ROOT / "install.sh").read_text(encoding="utf-8"),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    else:
+        checkout.chmod(0o555)
+        done = run("try")
+        checkout.chmod(0o755)
+    assert done.returncode == 69
+    assert "can't be written by" in one_sentence(done)
+
+
+def test_the_scripts_can_be_run() -> None:
+    for script in ("install.sh", ".ci/run"):
+        assert os.access(ROOT / script, os.X_OK), script

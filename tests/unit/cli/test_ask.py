@@ -1,0 +1,77 @@
+"""One question."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from onegate.cli.main import run
+from onegate.protocol import messages as m
+
+
+def test_the_answer_and_nothing_else_is_on_standard_output(gate: Any, capsys: Any) -> None:
+    assert run(["ask", "why?"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("blue\n", "")
+    assert gate.calls[0][2]["messages"] == [{"role": "user", "content": "why?"}]
+
+
+def test_every_flag_arrives(gate: Any) -> None:
+    line = "ask why? --class batch --max-tokens 5 --system brief --temperature 0 --seed 7"
+    more = "--ttft-timeout 2 --timeout 9 --model tiny --socket /s --wait"
+    assert run([*line.split(), *more.split()]) == 0
+    opened = gate.opened[0]
+    assert (opened["socket"], opened["model"], opened["retry"]) == ("/s", "tiny", "honour")
+    options = gate.calls[0][2]
+    options.pop("progress")
+    assert options == {
+        "messages": [
+            {"role": "system", "content": "brief"},
+            {"role": "user", "content": "why?"},
+        ],
+        "class_": "batch",
+        "max_tokens": 5,
+        "temperature": 0.0,
+        "seed": 7,
+        "ttft_timeout": 2.0,
+        "timeout": 9.0,
+    }
+
+
+def test_without_wait_refusals_are_not_waited_out(gate: Any) -> None:
+    run(["ask", "why?"])
+    assert gate.opened[0]["retry"] == "restart"
+
+
+def test_a_dash_reads_standard_input(gate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("long\nquestion\n"))
+    assert run(["ask", "-"]) == 0
+    assert gate.calls[0][2]["messages"][0]["content"] == "long\nquestion\n"
+
+
+def test_a_prompt_may_begin_with_a_dash(gate: Any) -> None:
+    assert run(["ask", "-5 + 3?"]) == 0
+    assert gate.calls[0][2]["messages"][0]["content"] == "-5 + 3?"
+
+
+def test_json_is_the_whole_reply(gate: Any, given: Any, capsys: Any) -> None:
+    gate.answers["generate"] = given.reply()
+    assert run(["ask", "why?", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["text"], document["rid"], document["finish_reason"]) == ("blue", "r1", "stop")
+    assert document["usage"] == {"prompt_tok": 3, "output_tok": 1}
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_notices_go_to_standard_error(gate: Any, given: Any, capsys: Any, flags: list[str]) -> None:
+    reply = given.reply(notices=(m.Notice(code="cold_cache", detail="it was cold"),))
+    gate.answers |= {"reply": reply, "generate": reply}
+    assert run(["ask", "why?", *flags]) == 0
+    assert capsys.readouterr().err == "onegate: cold_cache: it was cold\n"
+
+
+def test_an_unquoted_prompt_is_a_usage_error(gate: Any, capsys: Any) -> None:
+    assert run(["ask", "why", "is"]) == 64
+    assert "is" in capsys.readouterr().err
+    assert gate.opened == []

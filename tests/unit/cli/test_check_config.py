@@ -1,0 +1,71 @@
+"""Every mistake of a file, at once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onegate.cli.main import run
+
+BAD = '[gate]\nmax_in_flight = 0\nmax_in_fligth = 3\n[[class]]\nname = "batch"\nrank = "high"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "onegate.toml"
+
+
+def test_a_good_file(file: Path, capsys: Any) -> None:
+    file.write_text("")
+    assert run(["check-config", str(file)]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (f"{file}: good\n", "")
+
+
+def test_every_mistake_is_told_with_its_place(file: Path, capsys: Any) -> None:
+    file.write_text(BAD)
+    assert run(["check-config", str(file)]) == 78
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 3
+    for place in ("gate.max_in_flight: ", "gate.max_in_fligth: ", "class.batch.rank: "):
+        assert any(f"onegate: {file}: {place}" in line for line in lines)
+
+
+def test_json_lists_them_too(file: Path, capsys: Any) -> None:
+    file.write_text(BAD)
+    assert run(["check-config", str(file), "--json"]) == 78
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    paths = {error["path"] for error in document["errors"]}
+    assert paths == {"gate.max_in_flight", "gate.max_in_fligth", "class.batch.rank"}
+    assert captured.err == ""
+
+
+def test_a_warning_is_no_error(file: Path, capsys: Any) -> None:
+    file.write_text("[gate]\nmax_in_flight = 2\n")
+    assert run(["check-config", str(file)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{file}: usable, 1 warnings\n"
+    assert "warning: gate.max_in_flight" in captured.err
+
+
+def test_a_file_that_is_not_there(file: Path, capsys: Any) -> None:
+    assert run(["check-config", str(file)]) == 78
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_a_path_that_no_socket_can_have(file: Path, capsys: Any) -> None:
+    file.write_text(f'[gate]\nsocket_path = "/{"x" * 120}"\n')
+    assert run(["check-config", str(file)]) == 78
+    assert "gate.socket_path" in capsys.readouterr().err
+
+
+def test_the_environment_is_not_judged(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("ONEGATE_SOCKET", "relative")
+    file.write_text("")
+    assert run(["check-config", str(file)]) == 0

@@ -1,0 +1,67 @@
+"""Closing a class, and reading times."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from onegate.cli.exits import UsageError
+from onegate.cli.main import run
+from onegate.cli.pause import moment
+
+NOW = datetime(2030, 1, 31, 12, 0, 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("13:05", datetime(2030, 1, 31, 13, 5)),
+        ("7:00", datetime(2030, 2, 1, 7, 0)),
+        ("12:00", datetime(2030, 2, 1, 12, 0)),
+        ("90s", datetime(2030, 1, 31, 12, 2)),
+        ("30m", datetime(2030, 1, 31, 12, 30, 30)),
+        ("2h", datetime(2030, 1, 31, 14, 0, 30)),
+        ("1d", datetime(2030, 2, 1, 12, 0, 30)),
+        ("2030-02-03T04:05", datetime(2030, 2, 3, 4, 5)),
+    ],
+)
+def test_times_that_people_write(text: str, expected: datetime) -> None:
+    assert moment(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "12:60", "-1h", "1w", "2030-13-01"])
+def test_what_is_no_time_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time: try 07:00"):
+        moment(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["2030-01-31T12:00", "1999-01-01"])
+def test_what_has_passed_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="has passed"):
+        moment(text, NOW)
+
+
+def test_pausing_without_an_end(gate: Any, capsys: Any) -> None:
+    gate.answers["pause"] = True
+    assert run(["pause", "batch"]) == 0
+    assert gate.calls == [("pause", ("batch",), {"until": None})]
+    assert "until `onegate unpause batch`" in capsys.readouterr().out
+
+
+def test_pausing_until_a_time(gate: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onegate.cli.pause.wall_ms", lambda: round(NOW.timestamp() * 1000))
+    gate.answers["pause"] = True
+    assert run(["pause", "batch", "--until", "2h", "--json"]) == 0
+    until = datetime(2030, 1, 31, 14, 0, 30).timestamp()
+    assert gate.calls == [("pause", ("batch",), {"until": until})]
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"class": "batch", "paused": True, "paused_until_ms": until * 1000}
+    run(["pause", "batch", "--until", "2h"])
+    assert "2030-01-31 14:00:30" in capsys.readouterr().out
+
+
+def test_a_bad_time_is_found_before_the_daemon_is_asked(gate: Any, capsys: Any) -> None:
+    assert run(["pause", "batch", "--until", "soon"]) == 64
+    assert gate.opened == []
+    assert "is no time" in capsys.readouterr().err

@@ -1,0 +1,81 @@
+"""The state of the daemon, for people and for scripts."""
+
+import json
+from typing import Any
+
+import pytest
+
+from onegate.cli.main import run
+from onegate.cli.status import headlines, refusals, span
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.25, "0.2 s"),
+        (59.9, "59.9 s"),
+        (61, "1 min 1 s"),
+        (3661, "1 h 1 min"),
+        (90_061, "1 d 1 h"),
+    ],
+)
+def test_spans_are_readable(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_refusals_name_their_reasons() -> None:
+    assert refusals({}) == "0"
+    assert refusals({"paused": 0}) == "0"
+    assert refusals({"tokens_full": 2, "paused": 1}) == "3 (tokens_full 2, paused 1)"
+
+
+def test_what_is_wrong_comes_first(given: Any) -> None:
+    status = given.status(
+        notices=[given.notice(code="cold_cache", detail="it is", since_ms=1)],
+        pools=[given.pool(state="failed", error="out of memory")],
+    )
+    text = headlines(status)
+    assert "notice cold_cache: it is" in text
+    assert "tiny: out of memory" in text
+
+
+def shown(gate: Any, given: Any, capsys: Any, **more: Any) -> str:
+    gate.answers["status"] = given.status(**more)
+    gate.answers["requests"] = [given.request(), given.request(rid="r2", mine=False, principal="8")]
+    assert run(["status", "--socket", "/s"]) == 0
+    return str(capsys.readouterr().out)
+
+
+def test_a_person_sees_everything(gate: Any, given: Any, capsys: Any) -> None:
+    cls = given.cls(
+        ttft_ms=given.quantiles(p50=80.0, p95=110.0), expected_wait_ms=1500, paused=True
+    )
+    text = shown(gate, given, capsys, classes=[cls])
+    for piece in (
+        *("serving, up 1 d 1 h", "in flight 3 of 64", "3 of 16", "80 / 110", "1.5 s"),
+        *("batch (paused)", "400 of 1000", "r1", "mine", "r2", "8"),
+    ):
+        assert piece in text
+    assert gate.opened[0]["socket"] == "/s"
+
+
+def test_an_unknown_figure_is_a_dash_and_not_zero(gate: Any, given: Any, capsys: Any) -> None:
+    text = shown(gate, given, capsys)
+    assert "- of -" in text
+    row = next(line for line in text.splitlines() if line.lstrip().startswith("tiny"))
+    assert row.split()[-2:] == ["-", "-"]
+
+
+def test_names_cannot_write_on_the_terminal(gate: Any, given: Any, capsys: Any) -> None:
+    text = shown(gate, given, capsys, pools=[given.pool(model="[red]\x1b[2J")])
+    assert "\x1b" not in text
+    assert "[red]␛[2J" in text
+
+
+def test_json_is_the_document_and_asks_once(gate: Any, given: Any, capsys: Any) -> None:
+    gate.answers["status"] = given.status()
+    assert run(["status", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["gate"]["limited_by"] is None
+    assert document["pools"][0]["tok_per_s"] is None
+    assert [name for name, _, _ in gate.calls] == ["status"]

@@ -1,0 +1,95 @@
+"""Waiting for a model."""
+
+import json
+from typing import Any
+
+import pytest
+
+from onegate.cli import wait_ready as verb
+from onegate.cli.main import run
+from onegate.cli.wait_ready import judge, look
+from onegate.client.errors import Rejected, Unavailable, WrongModel, error_of
+from onegate.protocol.errors import Reason
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 0
+        monkeypatch.setattr(verb, "monotonic_ns", lambda: self.now_ns)
+        monkeypatch.setattr(verb.time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_ready_is_when_a_pool_is(given: Any) -> None:
+    assert judge(given.status(), None) == ("tiny", "")
+    assert judge(given.status(), "tiny") == ("tiny", "")
+
+
+@pytest.mark.parametrize(
+    ("more", "model", "why"),
+    [
+        ({"state": "starting"}, None, "the daemon is starting"),
+        ({"state": "draining"}, None, "the daemon is draining"),
+        ({"pools": []}, None, "no model yet"),
+        ({}, "other", "no model yet"),
+    ],
+)
+def test_what_is_missing_is_said(given: Any, more: Any, model: str | None, why: str) -> None:
+    ready, text = judge(given.status(**more), model)
+    assert ready is None
+    assert why in text
+
+
+def test_the_engines_own_words_are_passed_on(given: Any) -> None:
+    status = given.status(pools=[given.pool(state="failed", error="out of memory")])
+    assert judge(status, None) == (None, "tiny is failed (out of memory)")
+
+
+def test_no_daemon_is_something_to_wait_for(gate: Any) -> None:
+    gate.answers["open"] = Unavailable("nobody")
+    assert look("/s", None) == (None, "nobody")
+
+
+def test_a_daemon_that_goes_is_something_to_wait_for(gate: Any, given: Any) -> None:
+    gate.answers["open"] = error_of(given.failed(Reason.SHUTTING_DOWN), started=False)
+    ready, _ = look("/s", None)
+    assert ready is None
+
+
+@pytest.mark.parametrize("reason", [Reason.WRONG_MODEL, Reason.PERMISSION])
+def test_what_waiting_does_not_mend_is_raised(gate: Any, given: Any, reason: Reason) -> None:
+    gate.answers["open"] = error_of(given.failed(reason), started=False)
+    with pytest.raises((WrongModel, Rejected)):
+        look("/s", None)
+
+
+def test_ready_at_once(gate: Any, given: Any, clock: Clock, capsys: Any) -> None:
+    gate.answers["status"] = given.status()
+    assert run(["wait-ready", "--model", "tiny", "--socket", "/s"]) == 0
+    assert capsys.readouterr().out == "ready: tiny\n"
+    assert (gate.opened[0]["model"], gate.opened[0]["socket"]) == ("tiny", "/s")
+    assert clock.now_ns == 0
+    assert run(["wait-ready", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"model": "tiny"}
+
+
+def test_not_in_time(gate: Any, given: Any, clock: Clock, capsys: Any) -> None:
+    gate.answers["status"] = given.status(pools=[given.pool(state="loading")])
+    assert run(["wait-ready", "--timeout", "3"]) == 69
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "not ready after 3 s: tiny is loading" in captured.err
+    assert 3.0 <= clock.now_ns / 1e9 <= 3.0 + verb.POLL_S
+
+
+def test_ready_after_a_while(gate: Any, given: Any, clock: Clock) -> None:
+    states = iter([given.status(pools=[]), given.status(state="starting"), given.status()])
+    gate.status = lambda: next(states)
+    assert run(["wait-ready"]) == 0

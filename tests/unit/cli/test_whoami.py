@@ -1,0 +1,47 @@
+"""Who you are."""
+
+import json
+from typing import Any
+
+import pytest
+
+from onegate.cli.main import run
+from onegate.cli.whoami import lines
+from onegate.protocol import messages as m
+
+REPORT = m.WhoamiReport(
+    id=1,
+    peer=m.PeerFacts(uid=7, gid=8, pid=9, unit="cron.service", slice="system.slice"),
+    principal="7",
+    class_="batch",
+    ceiling="batch",
+    allowed=["batch"],
+    why=["grant: unit cron.service -> batch"],
+)
+
+
+def test_a_person_sees_facts_decision_and_reason() -> None:
+    text = "\n".join(lines(REPORT))
+    assert "uid 7, gid 8, pid 9, unit cron.service, slice system.slice, without a terminal" in text
+    assert "class      batch" in text
+    assert "  - grant: unit cron.service -> batch" in text
+    assert "rights" not in text
+
+
+def test_rights_are_shown_where_there_are_any() -> None:
+    import msgspec
+
+    report = msgspec.structs.replace(REPORT, admin=True, delegate=True)
+    assert "rights     administrator, delegate" in lines(report)
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_the_verb(gate: Any, capsys: Any, flags: list[str]) -> None:
+    gate.answers["whoami"] = REPORT
+    assert run(["whoami", *flags, "--socket", "/s"]) == 0
+    out = capsys.readouterr().out
+    assert gate.opened[0]["socket"] == "/s"
+    if flags:
+        assert json.loads(out)["class"] == "batch"
+    else:
+        assert out.startswith("class      batch\n")

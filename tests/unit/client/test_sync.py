@@ -1,0 +1,90 @@
+"""The blocking client's own part: iteration, `with`, and the words it passes on."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+from onegate.client import sync
+from onegate.client.errors import Unavailable
+from onegate.client.sync import Client, Stream
+from onegate.protocol import messages as m
+
+
+@pytest.fixture
+def client(world: Any, wire: Any, monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.setattr(sync, "Blocking", lambda: world)
+    world.scripts.append(wire.script(wire.text("a", "b"), wire.text("c")))
+    return Client("/nowhere", class_="batch", app="mail")
+
+
+def test_it_connects_at_once(client: Client, world: Any) -> None:
+    assert world.links[0].sent[0].class_ == "batch"
+    assert client.welcome.class_ == "loop"
+    assert client.connect() is client.welcome
+    assert len(world.links) == 1
+
+
+def test_an_error_at_once_is_raised_by_the_constructor(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "Blocking", lambda: world)
+    world.scripts.append(Unavailable("nobody"))
+    with pytest.raises(Unavailable):
+        Client("/nowhere")
+
+
+def test_generate_does_not_stream(client: Client, world: Any) -> None:
+    assert client.generate("hi", max_tokens=3).text == "ab"
+    assert world.sent[0].stream is False
+
+
+def test_a_stream_is_iterated_and_then_has_its_reply(client: Client, world: Any) -> None:
+    stream = client.stream("hi")
+    assert world.sent == []
+    assert stream.reply is None
+    assert [chunk.text for chunk in stream] == ["a", "b"]
+    assert stream.reply is not None
+    assert stream.rid == stream.reply.rid
+    assert world.sent[0].stream is True
+    assert list(stream) == []
+
+
+def test_breaking_out_cancels_although_the_stream_is_kept(client: Client, world: Any) -> None:
+    stream = client.stream("hi")
+    for _ in stream:
+        break
+    assert isinstance(world.sent[-1], m.Cancel)
+    assert stream.reply is None
+    assert client.generate("hi").text == "c"
+
+
+def test_an_exception_in_the_loop_cancels(client: Client, world: Any) -> None:
+    def divide() -> float:
+        return sum(1 / 0 for _ in client.stream("hi"))
+
+    with pytest.raises(ZeroDivisionError):
+        divide()
+    assert isinstance(world.sent[-1], m.Cancel)
+
+
+def test_leaving_the_with_cancels(client: Client, world: Any) -> None:
+    with client.stream("hi") as stream:
+        pieces = iter(stream)
+        next(pieces)
+    assert isinstance(world.sent[-1], m.Cancel)
+
+
+def test_leaving_the_clients_with_closes(client: Client, world: Any) -> None:
+    with client:
+        pass
+    assert world.links[0].closed
+    with pytest.raises(Unavailable, match="closed"):
+        client.generate("hi")
+
+
+def test_every_public_name_is_documented() -> None:
+    for kind in (Client, Stream):
+        public = [name for name in vars(kind) if not name.startswith("_") and name != "reply"]
+        assert public
+        assert all(inspect.getdoc(getattr(kind, name)) for name in public)

@@ -1,0 +1,158 @@
+"""Questions with one answer: what is sent, and what is given back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onegate.client.errors import InvalidRequest, Unsupported
+from onegate.client.sync_link import run
+from onegate.client.verbs import Verbs
+from onegate.protocol import messages as m
+from onegate.protocol.content import Usage
+from onegate.protocol.errors import Reason
+from onegate.protocol.status import GateStatus, RequestStatus, Status
+
+STATUS = Status(
+    state="serving",
+    version="0",
+    uptime_s=1.0,
+    gate=GateStatus(
+        in_flight=0,
+        max_in_flight=1,
+        queued=0,
+        queued_tok=0,
+        max_queued_tok=1,
+        inbound_bytes=0,
+        sessions=1,
+    ),
+    pools=[],
+    classes=[],
+    notices=[],
+)
+REQUEST = RequestStatus(
+    rid="r1", class_="loop", state="running", age_ms=1, prompt_tok=1, output_tok=1, mine=True
+)
+
+Ask = Callable[[Verbs], Any]
+
+
+def answered(world: Any, wire: Any, ask: Ask, answer: Callable[[int], m.DaemonMessage]) -> Any:
+    verbs = Verbs(world.core(wire.script(lambda message: [answer(message.id)])))
+    return run(ask(verbs))
+
+
+def test_count(world: Any, wire: Any) -> None:
+    counted = answered(
+        world,
+        wire,
+        lambda v: v.count("hi", None, "tiny"),
+        lambda i: m.Counted(id=i, n_tok=2, exact=True),
+    )
+    assert (counted.n_tok, counted.exact) == (2, True)
+    assert (world.sent[0].prompt, world.sent[0].model) == ("hi", "tiny")
+
+
+def test_capacity(world: Any, wire: Any) -> None:
+    report = answered(
+        world,
+        wire,
+        lambda v: v.capacity(100, 50, None, "batch"),
+        lambda i: m.CapacityReport(id=i, verdict="queue", position=2),
+    )
+    assert (report.verdict, report.position) == ("queue", 2)
+    sent = world.sent[0]
+    assert (sent.prompt_tok, sent.max_tok, sent.class_) == (100, 50, "batch")
+
+
+def test_status_and_requests(world: Any, wire: Any) -> None:
+    report = answered(
+        world, wire, lambda v: v.status(), lambda i: m.StatusReport(id=i, status=STATUS)
+    )
+    assert report.state == "serving"
+    assert world.sent[0].detail is False
+
+
+@pytest.mark.parametrize(("shown", "expected"), [([REQUEST], [REQUEST]), (None, [])])
+def test_requests(world: Any, wire: Any, shown: Any, expected: list[RequestStatus]) -> None:
+    found = answered(
+        world,
+        wire,
+        lambda v: v.requests(),
+        lambda i: m.StatusReport(id=i, status=STATUS, requests=shown),
+    )
+    assert found == expected
+    assert world.sent[0].detail is True
+
+
+def test_metrics(world: Any, wire: Any) -> None:
+    text = answered(world, wire, lambda v: v.metrics(), lambda i: m.MetricsReport(id=i, text="x 1"))
+    assert text == "x 1"
+
+
+def test_pause_says_when_in_milliseconds(world: Any, wire: Any) -> None:
+    applied = answered(
+        world, wire, lambda v: v.pause("batch", 12.5), lambda i: m.Ack(id=i, verb="pause")
+    )
+    assert applied is True
+    assert (world.sent[0].class_, world.sent[0].until_ms) == ("batch", 12_500)
+
+
+def test_pause_without_an_end(world: Any, wire: Any) -> None:
+    answered(world, wire, lambda v: v.pause("batch", None), lambda i: m.Ack(id=i, verb="pause"))
+    assert world.sent[0].until_ms is None
+
+
+def test_unpause_and_cancel_any_tell_whether_there_was_anything_to_do(
+    world: Any, wire: Any
+) -> None:
+    applied = answered(
+        world,
+        wire,
+        lambda v: v.unpause("batch"),
+        lambda i: m.Ack(id=i, verb="unpause", applied=False),
+    )
+    assert applied is False
+    applied = answered(
+        world,
+        wire,
+        lambda v: v.cancel_any("r1"),
+        lambda i: m.Ack(id=i, verb="cancel_any", applied=False),
+    )
+    assert applied is False
+    assert [type(message) for message in world.sent] == [m.Unpause, m.CancelAny]
+
+
+def test_embed_passes_vectors_and_refusals_on(world: Any, wire: Any) -> None:
+    usage = Usage(prompt_tok=1, output_tok=0)
+    script = wire.script(
+        lambda e: [
+            m.Started(id=e.id, rid="r", queue_ms=0.0),
+            m.Embeddings(id=e.id, vectors=[[1.0]], usage=usage),
+        ],
+        wire.refuse(Reason.UNSUPPORTED),
+    )
+    verbs = Verbs(world.core(script))
+    assert run(verbs.embed(["a"], None, None, None)).vectors == [[1.0]]
+    with pytest.raises(Unsupported):
+        run(verbs.embed(["a"], None, None, 5.0))
+    assert world.sent[1].timeout_ms == 5000
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda v: v.pause("", None),
+        lambda v: v.pause("batch", -1.0),
+        lambda v: v.pause("batch", float("nan")),
+        lambda v: v.unpause(""),
+        lambda v: v.cancel_any(""),
+        lambda v: v.capacity(-1, None, None, None),
+        lambda v: v.embed([], None, None, None),
+        lambda v: v.count(None, None, None),
+    ],
+)
+def test_bad_values_are_found_before_anything_is_sent(world: Any, ask: Ask) -> None:
+    with pytest.raises(InvalidRequest):
+        run(ask(Verbs(world.core())))
+    assert world.links == []

@@ -1,0 +1,110 @@
+"""Keys that contradict each other, and keys that waste each other."""
+
+import pytest
+
+from onegate.config import ConfigError, PoolFacts, check, warnings
+
+
+def problems(text: str) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        check(text)
+    return {problem.path: problem.message for problem in caught.value.errors}
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("engine.context_tok = 99999", "engine.context_tok"),
+        ("engine.restart_backoff_ms = 70000", "engine.restart_backoff_ms"),
+        ("gate.sessions_per_uid = 2000", "gate.sessions_per_uid"),
+        ("gate.inbound_bytes = 10485760", "gate.inbound_bytes_per_principal"),
+        ("gate.max_frame_bytes = 104857600", "gate.max_frame_bytes"),
+        ("gate.write_buffer_max_bytes = 2048", "gate.write_high_water_bytes"),
+        ("gate.max_queued_tok = 100", "gate.floor_quantum_tok"),
+        ("gate.socket_mode = 0o611", "gate.socket_mode"),
+    ],
+)
+def test_limits_that_could_never_be_reached(text: str, path: str) -> None:
+    assert set(problems(text)) == {path}
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        ("max_tokens_default = 9000", "max_tokens_default"),
+        ("max_tokens_max = 1000", "max_tokens_default"),
+        ("ttft_timeout_ms = 130000", "ttft_timeout_ms"),
+        ('ttft_timeout_ms = "none"', "ttft_timeout_ms"),
+        ("timeout_ms = 1000000", "timeout_ms"),
+        ("timeout_ms = 5000", "ttft_timeout_ms"),
+    ],
+)
+def test_a_default_is_within_its_maximum(keys: str, path: str) -> None:
+    found = problems(f'[[class]]\nname = "interactive"\n{keys}\n')
+    assert set(found) == {f"class.interactive.{path}"}
+
+
+def test_no_first_token_timeout_is_needed_below_a_timeout() -> None:
+    keys = 'timeout_ms = 5000\nttft_timeout_ms = "none"\nttft_timeout_ms_max = "none"'
+    assert check(f'[[class]]\nname = "loop"\n{keys}\n').classes[1].ttft_timeout_ms is None
+
+
+def test_ranks_are_unique() -> None:
+    found = problems('[[class]]\nname = "loop"\nrank = 0\n')
+    assert list(found.values()) == ['0 is already the rank of "interactive"']
+
+
+def test_floor_shares_leave_something() -> None:
+    text = (
+        '[[class]]\nname = "loop"\nfloor_share = {}\n[[class]]\nname = "batch"\nfloor_share = 0.5'
+    )
+    assert "add up to 1;" in problems(text.format(0.5))["class"]
+    check(text.format(0.49))
+
+
+def test_scripted_pools_are_checked_instead_of_the_engines_own_numbers() -> None:
+    scripted = '[engine]\nkind = "scripted"\ncontext_tok = 99999\n'
+    check(scripted)
+    pool = '[[engine.scripted.pools]]\nmodel = "a"\n'
+    at = "engine.scripted.pools"
+    assert set(problems(scripted + pool + pool)) == {f"{at}[1].model"}
+    assert set(problems(scripted + pool + "context_tok = 99999\n")) == {f"{at}[0].context_tok"}
+    check(scripted + pool + 'context_tok = 99999\nreservation = "per_slot"\n')
+    assert set(problems(scripted + "[engine.scripted]\npools = []\n")) == {at}
+
+
+def test_the_defaults_have_no_warnings() -> None:
+    assert warnings(check("")) == []
+
+
+def test_warnings_from_the_file_alone() -> None:
+    found = warnings(
+        check(
+            "[engine]\ncontext_tok = 20000\n[gate]\nmax_in_flight = 8\nmax_queued_tok = 50000\n"
+            '[[class]]\nname = "loop"\nmax_queued_tok = 9000\nsafety_timeout_s = 60\n'
+        )
+    )
+    assert {w.path for w in found} == {
+        "gate.max_in_flight",
+        "class.interactive.per_principal_share",
+        "class.loop.max_queued_tok",
+        "class.loop.safety_timeout_s",
+        "class.batch.max_queued_tok",
+    }
+
+
+def test_warnings_from_what_the_engine_turned_out_to_be() -> None:
+    pools = (PoolFacts("big", max_context_tok=131072, max_seqs=128), PoolFacts("odd", None, None))
+    found = {w.path: w.message for w in warnings(check(""), pools)}
+    assert '128 seats of "big"' in found["gate.max_in_flight"]
+    assert "131072" in found["class.interactive.max_queued_tok"]
+    assert "class.batch.max_queued_tok" not in found
+
+
+def test_a_server_that_is_not_ours_is_not_judged_by_the_file() -> None:
+    assert warnings(check('[engine]\nkind = "ollama"\nmax_seqs = 500\n')) == []
+
+
+def test_warnings_look_at_scripted_pools() -> None:
+    text = '[engine]\nkind = "scripted"\n[[engine.scripted.pools]]\nmodel = "s"\nmax_seqs = 99\n'
+    assert ['99 seats of "s"' in w.message for w in warnings(check(text))] == [True]

@@ -1,0 +1,79 @@
+import hashlib
+import os
+
+import pytest
+
+from onegate.engines.host import digest
+from onegate.engines.host.digest import default_cache, weights_digest
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """Files that were really read."""
+    files = []
+    real = hashlib.file_digest
+
+    def counted(file, name):
+        files.append(file.name)
+        return real(file, name)
+
+    monkeypatch.setattr(digest.hashlib, "file_digest", counted)
+    return files
+
+
+def test_a_file_is_hashed_once(tmp_path, hashed):
+    weights, cache = tmp_path / "m.gguf", tmp_path / "deep" / "cache.json"
+    weights.write_bytes(b"weights")
+    expected = f"sha256:{hashlib.sha256(b'weights').hexdigest()}"
+    for _ in range(3):
+        assert weights_digest(weights, cache) == (expected, "weights")
+    assert len(hashed) == 1
+
+
+def test_a_changed_file_is_hashed_again(tmp_path, hashed):
+    weights, cache = tmp_path / "m.gguf", tmp_path / "cache.json"
+    weights.write_bytes(b"one")
+    first = weights_digest(weights, cache)
+    weights.write_bytes(b"two")
+    os.utime(weights, ns=(1, 1))
+    assert weights_digest(weights, cache) != first
+    assert len(hashed) == 2
+
+
+def test_a_folder_is_the_list_of_its_weights(tmp_path, hashed):
+    folder, cache = tmp_path / "model", tmp_path / "cache.json"
+    folder.mkdir()
+    (folder / "openvino_model.bin").write_bytes(b"a")
+    (folder / "readme.txt").write_bytes(b"x")
+    first, kind = weights_digest(folder, cache)
+    assert kind == "weights_list"
+    (folder / "readme.txt").write_bytes(b"y")
+    assert weights_digest(folder, cache) == (first, kind)
+    (folder / "second.bin").write_bytes(b"b")
+    assert weights_digest(folder, cache)[0] != first
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"x": 1}', b"\xff"])
+def test_a_broken_cache_only_costs_time(tmp_path, content):
+    weights, cache = tmp_path / "m.gguf", tmp_path / "cache.json"
+    weights.write_bytes(b"weights")
+    cache.write_bytes(content)
+    assert weights_digest(weights, cache)[0].startswith("sha256:")
+    assert weights_digest(weights, cache)[0].startswith("sha256:")
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path, capsys):
+    weights = tmp_path / "m.gguf"
+    weights.write_bytes(b"weights")
+    (tmp_path / "file").write_bytes(b"")
+    found, _ = weights_digest(weights, tmp_path / "file" / "cache.json")
+    assert found.startswith("sha256:")
+    assert "not remembered" in capsys.readouterr().err
+
+
+def test_where_the_cache_is(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/c")
+    assert str(default_cache()) == "/c/onegate/digests.json"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/h")
+    assert str(default_cache()) == "/h/.cache/onegate/digests.json"

@@ -1,0 +1,151 @@
+import pytest
+
+from onegate.engines.base import Feature, PoolState
+from onegate.engines.host.embedded import EmbeddedEngine, openvino_pool
+from onegate.engines.host.engine import LoadFailed, Refusal
+from onegate.engines.host.settings import OpenVinoSettings
+from onegate.engines.host.wire import CountCall
+from onegate.protocol.content import FunctionSpec, Params, Tool
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"weights")
+    return OpenVinoSettings(
+        model="m",
+        path=str(path),
+        device="CPU",
+        threads=None,
+        context_tok=500,
+        kv_tok=800,
+        max_seqs=4,
+        max_step_tok=32,
+        prefix_cache=False,
+    )
+
+
+@pytest.fixture
+def engine(settings, pipeline, tmp_path):
+    engine = EmbeddedEngine(
+        settings, lambda settings: pipeline, version="1", digest_cache=tmp_path / "cache.json"
+    )
+    assert engine.pools()[0].state is PoolState.LOADING
+    assert engine.busy
+    report = engine.step()
+    assert report.pools_changed
+    assert not report.stepped
+    assert not engine.busy
+    return engine
+
+
+def refusal(call, *arguments):
+    with pytest.raises(Refusal) as refused:
+        call(*arguments)
+    return refused.value
+
+
+def test_a_loaded_pool_says_what_was_measured(engine):
+    (pool,) = engine.pools()
+    assert pool.state is PoolState.READY
+    assert pool.loads == 1
+    assert pool.capacity.kv_tok == 800
+    assert pool.capacity.block_tok == 8
+    assert pool.capacity.max_context_tok == 500
+    assert pool.capacity.max_bytes_per_tok == 7
+    assert pool.identity.digest.startswith("sha256:")
+    assert pool.identity.boundary == "local"
+    assert Feature.PREFIX_CACHE not in pool.features
+
+
+@pytest.mark.parametrize(
+    ("facts", "context_tok"), [({"encode_max_tok": 90}, 90), ({"kv_blocks": 10}, 80)]
+)
+def test_the_context_is_bounded_by_tokenizer_and_cache(
+    settings, make_pipeline, tmp_path, facts, context_tok
+):
+    engine = EmbeddedEngine(
+        settings,
+        lambda settings: make_pipeline(**facts),
+        version="1",
+        digest_cache=tmp_path / "cache.json",
+    )
+    engine.step()
+    assert engine.pools()[0].capacity.max_context_tok == context_tok
+
+
+def test_a_model_that_does_not_load_fails_with_its_sentence(settings, tmp_path):
+    def broken(settings):
+        raise LoadFailed("no such thing: buy one")
+
+    engine = EmbeddedEngine(settings, broken, version="1", digest_cache=tmp_path / "cache.json")
+    with pytest.raises(LoadFailed, match="buy one"):
+        engine.step()
+    (pool,) = engine.pools()
+    assert (pool.state, pool.error) == (PoolState.FAILED, "no such thing: buy one")
+
+
+def test_accepted_with_the_prompts_length(engine, make_request, pipeline):
+    accepted = engine.submit(make_request("hi", id=3))
+    assert accepted.prompt_tok == len(pipeline.handles[3].ids)
+    assert engine.running("m") == [3]
+    assert engine.busy
+
+
+def test_resumed_ids_follow_the_prompts(engine, make_request, pipeline):
+    accepted = engine.submit(make_request(prompt_tok_ids=[1, 2], resume_tok_ids=[97], id=3))
+    assert pipeline.handles[3].ids == [1, 2, 97]
+    assert accepted.prompt_tok == 2
+
+
+def test_output_is_fitted_only_where_nobody_named_a_bound(engine, make_request, pipeline):
+    request = make_request(prompt_tok_ids=[1] * 490, max_tokens=400, fit_max_tokens=True)
+    engine.submit(request)
+    assert pipeline.handles[1].sampling.values["max_new_tokens"] == 10
+    error = refusal(engine.submit, make_request(prompt_tok_ids=[1] * 490, max_tokens=400, id=2))
+    assert error.code == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"params": Params(top_logprobs=1)}, "params.top_logprobs"),
+        ({"params": Params(min_tokens=101)}, "params.min_tokens"),
+        ({"raw": True}, "raw"),
+    ],
+)
+def test_nothing_is_submitted_that_cannot_be_honoured(engine, make_request, pipeline, given, path):
+    assert refusal(engine.submit, make_request("x", **given)).path == path
+    assert pipeline.handles == {}
+
+
+def test_counting(engine, make_request):
+    count = engine.count(CountCall(call=1, model="m", prompt="hello"))
+    assert count == (engine.submit(make_request("hello")).prompt_tok, True)
+    assert refusal(engine.count, CountCall(call=1, model="other", prompt="x")).path == "model"
+    tools = [Tool(function=FunctionSpec(name="f"))]
+    error = refusal(engine.count, CountCall(call=1, model="m", prompt="x", tools=tools))
+    assert error.code == "unsupported"
+
+
+def test_unloaded_it_takes_nothing_and_loads_again(engine, make_request):
+    engine.unload("m")
+    assert engine.pools()[0].state is PoolState.COLD
+    assert not engine.busy
+    assert refusal(engine.submit, make_request("x")).code == "unavailable"
+    engine.abort(1)
+    assert engine.running("m") == []
+    engine.load("m")
+    assert engine.busy
+    engine.step()
+    assert engine.pools()[0].loads == 2
+    engine.load("m")
+    assert not engine.busy
+    for change in (engine.load, engine.unload):
+        assert refusal(change, "other").path == "model"
+
+
+def test_the_pool_before_it_is_loaded(settings):
+    pool = openvino_pool(settings)
+    assert pool.state is PoolState.LOADING
+    assert "temperature" in pool.params

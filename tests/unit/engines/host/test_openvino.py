@@ -1,0 +1,126 @@
+import pytest
+
+from onegate.engines.host.engine import LoadFailed
+from onegate.engines.host.openvino import OpenVinoPipeline, open_pipeline
+from onegate.engines.host.settings import OpenVinoSettings
+
+
+def settings(path, **given):
+    return OpenVinoSettings(
+        **{
+            "model": "m",
+            "path": str(path),
+            "device": "CPU",
+            "threads": None,
+            "context_tok": 100,
+            "kv_tok": 320,
+            "max_seqs": 1,
+            "max_step_tok": 64,
+            "prefix_cache": False,
+            **given,
+        }
+    )
+
+
+def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "openvino_genai", None)
+    with pytest.raises(LoadFailed, match=r"onegate\[openvino\]"):
+        open_pipeline(settings("/nowhere"))
+
+
+def test_paths_are_looked_at_before_the_library_does(tmp_path):
+    pytest.importorskip("openvino_genai", reason="absent openvino-genai")
+    for path, says in (
+        (tmp_path / "none.gguf", "there is no model"),
+        (tmp_path, "openvino_model.xml"),
+    ):
+        with pytest.raises(LoadFailed, match=says):
+            open_pipeline(settings(path))
+    (tmp_path / "text.gguf").write_text("hello")
+    with pytest.raises(LoadFailed, match="not a GGUF file"):
+        open_pipeline(settings(tmp_path / "text.gguf"))
+
+
+class Library:
+    """The parts of the library's pipeline that measuring the block size needs."""
+
+    def __init__(self, block_tok, blocks):
+        self.block_tok, self.blocks = block_tok, blocks
+        self.used_tok = 0
+        self.configs = []
+
+    def get_tokenizer(self):
+        return Tokenizer()
+
+    def get_config(self):
+        return type("Config", (), {"do_sample": False})()
+
+    def add_request(self, id, ids, config):
+        self.configs.append(config)
+        self.used_tok = len(ids[0])
+        return Request()
+
+    def step(self):
+        self.used_tok += 1
+
+    def get_metrics(self):
+        share = 100 * -(-self.used_tok // self.block_tok) / self.blocks
+        return type("Metrics", (), {"cache_usage": share, "requests": 3, "scheduled_requests": 1})()
+
+
+class Request:
+    """Finishes with its third token."""
+
+    def __init__(self):
+        self.left = 3
+
+    def can_read(self):
+        self.left -= 1
+        return self.left >= 0
+
+    def get_status(self):
+        return type("Status", (), {"name": "FINISHED" if self.left < 0 else "RUNNING"})
+
+    def read(self):
+        reason = type("Reason", (), {"name": "NONE"})
+        output = type("Output", (), {})()
+        output.generated_ids, output.generated_log_probs = [1], [0.0]
+        output.finish_reason = reason
+        return {0: output}
+
+
+class Tokenizer:
+    """Four tokens; folds nothing."""
+
+    chat_template = ""
+
+    def get_vocab(self):
+        return {b"a": 0, b"b": 1, b"<s>": 2, b"cc": 3}
+
+    def decode(self, batch, skip_special_tokens):
+        spelt = ["a", "b", "<s>", "cc"]
+        return [
+            "".join(spelt[id % 4] for id in ids if id % 4 != 2 or not skip_special_tokens)
+            for ids in batch
+        ]
+
+    def encode(self, text, add_special_tokens):
+        data = [[0] * min(50, len(text))]
+        return type("Encoded", (), {"input_ids": type("Ids", (), {"data": data})})
+
+
+@pytest.mark.parametrize("block_tok", [8, 16, 32])
+def test_facts_are_taken_from_the_loaded_model(block_tok):
+    library = Library(block_tok, blocks=40)
+    openvino = type("OpenVino", (), {"Tensor": list})
+    pipeline = OpenVinoPipeline(
+        library, openvino, settings("/m", kv_tok=40 * block_tok), blocks=40, launch="l"
+    )
+    facts = pipeline.facts
+    assert facts.block_tok == block_tok
+    assert facts.vocabulary == 4
+    assert facts.specials == ("<s>",)
+    assert facts.encode_max_tok == 50
+    assert facts.max_bytes_per_tok is None  # this tokenizer does not give texts back
+    assert not facts.has_template
+    assert pipeline.waiting() == 2

@@ -1,0 +1,156 @@
+import asyncio
+
+import pytest
+
+from onegate.engines.attached import AttachedEngine
+from onegate.engines.base import (
+    EmbedRequest,
+    EngineCapacity,
+    EngineRefused,
+    EngineRequest,
+    EngineUnavailable,
+    PoolChanged,
+    PoolInfo,
+    PoolState,
+    Reservation,
+    SeatFreed,
+)
+from onegate.engines.plan import EngineUnprepared, HostPlan
+
+CAPACITY = EngineCapacity(max_seqs=2, max_context_tok=10, reservation=Reservation.GROW)
+
+
+class Unprepared:
+    """An engine that is never ready to start, and how often it was asked."""
+
+    def __init__(self, python="/nowhere/python", prepared=False):
+        self.asked = 0
+        self.prepared = prepared
+        self.events = []
+        self.heard = asyncio.Event()
+        self.log = []
+        plan = HostPlan(
+            kind="k",
+            python=python,
+            table=self.table,
+            pools=[PoolInfo(model="m", state=PoolState.LOADING, capacity=CAPACITY)],
+            stall_floor_s=10.0,
+            backoff_first_ms=1,
+            backoff_max_ms=1,
+            backoff_reset_s=10.0,
+        )
+        self.engine = AttachedEngine(plan, log=self.log.append)
+
+    def table(self):
+        self.asked += 1
+        if not self.prepared:
+            raise EngineUnprepared("no model: fetch one")
+        return {}
+
+    def request(self, **given):
+        return EngineRequest(**{"id": 1, "model": "m", "max_tokens": 1, "prompt": "x", **given})
+
+    async def first_failure(self):
+        async with asyncio.timeout(30):
+            while not (failed := [p for p in self.changed() if p.error]):
+                await self.heard.wait()
+                self.heard.clear()
+        return failed[0]
+
+    def changed(self):
+        return [event.pool for event in self.events if isinstance(event, PoolChanged)]
+
+    def hear(self, event):
+        self.events.append(event)
+        self.heard.set()
+
+
+async def test_before_the_start_pools_are_known_and_nothing_is_taken():
+    one = Unprepared()
+    assert [pool.state for pool in one.engine.pools()] == [PoolState.LOADING]
+    assert one.engine.health().state == "starting"
+    assert one.engine.snapshot("m") is None
+    with pytest.raises(EngineUnavailable):
+        await anext(one.engine.generate(one.request()))
+    with pytest.raises(EngineUnavailable):
+        await one.engine.count("m", prompt="x")
+    with pytest.raises(EngineUnavailable):
+        await one.engine.load("m")
+    with pytest.raises(EngineUnavailable):
+        await one.engine.unload("m")
+    with pytest.raises(EngineUnavailable):
+        await one.engine.embed(EmbedRequest(id=1, model="m", input=["x"]))
+    one.engine.stop(1)
+    await one.engine.aclose(1.0)
+    await one.engine.aclose(1.0)
+
+
+async def test_why_it_cannot_start_is_the_pools_error_and_it_tries_again():
+    one = Unprepared()
+    await one.engine.start(one.hear)
+    pool = await one.first_failure()
+    assert (pool.state, pool.error) == (PoolState.FAILED, "no model: fetch one")
+    async with asyncio.timeout(30):
+        while one.asked < 3:  # noqa: ASYNC110 - the wait between two starts is what is looked at
+            await asyncio.sleep(0.001)
+    states = [event.pool.state for event in one.events]
+    assert states[:3] == [PoolState.FAILED, PoolState.LOADING, PoolState.FAILED]
+    await one.engine.aclose(1.0)
+    assert one.engine.health().state == "stopped"
+
+
+async def test_an_interpreter_that_is_not_there():
+    one = Unprepared(prepared=True)
+    await one.engine.start(one.hear)
+    pool = await one.first_failure()
+    assert "/nowhere/python" in pool.error
+    assert "engine.python" in pool.error
+    await one.engine.aclose(1.0)
+
+
+async def test_a_seat_is_told_free_before_its_reader_hears_and_never_from_within():
+    one = Unprepared()
+    await one.engine.start(one.hear)
+    stream = one.engine.generate(one.request(id=5))
+    inside = []
+
+    def told():
+        return SeatFreed(id=5) in one.events
+
+    async def read():
+        inside.append(told())
+        try:
+            await anext(stream)
+        except EngineUnavailable:
+            inside.append(told())
+
+    await read()
+    assert inside == [False, True]
+    unknown = one.engine.generate(one.request(id=6, model="other"))
+    with pytest.raises(EngineRefused) as refused:
+        await anext(unknown)
+    assert refused.value.path == "model"
+    assert SeatFreed(id=6) in one.events
+    await one.engine.aclose(1.0)
+
+
+async def test_it_is_started_once():
+    one = Unprepared()
+    await one.engine.start(one.hear)
+    with pytest.raises(RuntimeError):
+        await one.engine.start(one.hear)
+    await one.engine.aclose(1.0)
+
+
+async def test_a_bug_in_the_keeper_is_told_and_not_forgotten():
+    one = Unprepared()
+
+    def table():
+        raise ZeroDivisionError
+
+    object.__setattr__(one.engine._plan, "table", table)
+    await one.engine.start(one.hear)
+    pool = await one.first_failure()
+    assert "bug" in pool.error
+    assert any("ZeroDivisionError" in line for line in one.log)
+    await one.engine.aclose(1.0)

@@ -1,0 +1,103 @@
+import msgspec
+import pytest
+
+from onegate.engines.base import EngineMalformed
+from onegate.engines.host.wire import Abort, CallDone, ToHost
+from onegate.engines.link import MAX_FRAME_BYTES, Link
+from onegate.protocol.framing import FrameReader, frame
+
+
+class Transport:
+    def __init__(self):
+        self.written = b""
+        self.aborted = False
+
+    def write(self, data):
+        self.written += data
+
+    def is_closing(self):
+        return self.aborted
+
+    def abort(self):
+        self.aborted = True
+
+
+def encoded(message):
+    return frame(msgspec.msgpack.encode(message))
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+@pytest.fixture
+async def link(heard):
+    link = Link(heard.append)
+    link.transport = Transport()
+    link.connection_made(link.transport)
+    return link
+
+
+async def test_messages_both_ways(link, heard):
+    data = encoded(CallDone(call=1)) + encoded(CallDone(call=2))
+    for byte in data:
+        link.data_received(bytes([byte]))
+    assert heard == [CallDone(call=1), CallDone(call=2)]
+    link.send(Abort(id=5))
+    (payload,) = FrameReader(100).feed(link.transport.written)
+    assert msgspec.msgpack.decode(payload, type=ToHost) == Abort(id=5)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(b"\xc1"),
+        frame(b"\x80"),
+        frame(msgspec.msgpack.encode({"t": "freed"})),
+        frame(msgspec.msgpack.encode({"t": "call_done", "call": 1, "extra": 1})),
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        bytes(4),
+    ],
+)
+async def test_bytes_that_are_no_message_end_it(link, heard, data):
+    link.data_received(encoded(CallDone(call=1)) + data)
+    assert heard == [CallDone(call=1)]
+    assert isinstance(link.lost.result(), EngineMalformed)
+    assert link.transport.aborted
+    link.data_received(encoded(CallDone(call=2)))
+    assert heard == [CallDone(call=1)]
+    link.connection_lost(None)
+
+
+async def test_the_offence_does_not_quote_what_was_said(link):
+    secret = frame(msgspec.msgpack.encode({"t": "my secret answer"}))
+    link.data_received(secret)
+    assert "secret" not in str(link.lost.result())
+
+
+async def test_a_message_out_of_place_ends_it():
+    def refuse(message):
+        raise EngineMalformed("out of place")
+
+    link = Link(refuse)
+    link.connection_made(Transport())
+    link.data_received(encoded(CallDone(call=1)))
+    assert str(link.lost.result()) == "out of place"
+
+
+async def test_the_end_of_the_host_is_no_offence(link):
+    link.connection_lost(None)
+    assert link.lost.result() is None
+
+
+async def test_after_the_end_messages_go_nowhere(link):
+    link.abort()
+    link.send(Abort(id=1))
+    assert link.transport.written == b""
+
+
+async def test_before_there_is_a_connection_too(heard):
+    link = Link(heard.append)
+    link.send(Abort(id=1))
+    link.abort()

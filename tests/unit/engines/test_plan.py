@@ -1,0 +1,99 @@
+import os
+import sys
+
+import pytest
+
+from onegate.config import EngineConfig, ScriptedConfig, ScriptedPool
+from onegate.engines import plan
+from onegate.engines.base import PoolState
+from onegate.engines.host.settings import OpenVinoSettings, ScriptedSettings, read_settings
+from onegate.engines.models import ModelUnavailable
+from onegate.engines.plan import EngineUnprepared, openvino_plan, scripted_plan
+
+
+def test_a_packaged_model_is_looked_up_at_each_start(monkeypatch):
+    there = []
+
+    def find(name):
+        if not there:
+            raise ModelUnavailable("install it")
+        return there[0]
+
+    monkeypatch.setattr(plan, "embedded_model_path", find)
+    made = openvino_plan(EngineConfig(kind="openvino", model="small"))
+    assert [pool.model for pool in made.pools] == ["small"]
+    with pytest.raises(EngineUnprepared, match="install it"):
+        made.table()
+    there.append("/models/small.gguf")
+    settings = read_settings(made.table())
+    assert isinstance(settings, OpenVinoSettings)
+    assert (settings.path, settings.model) == ("/models/small.gguf", "small")
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "path"),
+    [
+        ("/models/qwen2.5-0.5b.gguf", "qwen2.5-0.5b", "/models/qwen2.5-0.5b.gguf"),
+        ("/models/qwen2.5-ov/", "qwen2.5-ov", "/models/qwen2.5-ov"),
+        ("x.gguf", "x", os.path.abspath("x.gguf")),
+        ("~/m.gguf", "m", os.path.expanduser("~/m.gguf")),
+        ("./folder", "folder", os.path.abspath("folder")),
+    ],
+)
+def test_a_path_is_absolute_and_its_name_the_models(model, name, path):
+    settings = read_settings(openvino_plan(EngineConfig(model=model)).table())
+    assert (settings.model, settings.path) == (name, path)
+
+
+def test_every_key_of_the_engine_reaches_the_host():
+    config = EngineConfig(
+        model="/m.gguf",
+        device="GPU",
+        threads=3,
+        context_tok=11,
+        kv_tok=12,
+        max_seqs=13,
+        max_step_tok=14,
+        prefix_cache=False,
+        python="/opt/venv/bin/python",
+        stall_floor_s=15.0,
+        restart_backoff_ms=16,
+        restart_backoff_max_ms=17,
+        restart_reset_s=18.0,
+    )
+    made = openvino_plan(config)
+    settings = read_settings(made.table())
+    for key in (
+        "device",
+        "threads",
+        "context_tok",
+        "kv_tok",
+        "max_seqs",
+        "max_step_tok",
+        "prefix_cache",
+    ):
+        assert getattr(settings, key) == getattr(config, key)
+    assert made.python == "/opt/venv/bin/python"
+    assert (made.stall_floor_s, made.backoff_first_ms, made.backoff_max_ms) == (15.0, 16, 17)
+    assert made.backoff_reset_s == 18.0
+    assert openvino_plan(EngineConfig()).python == sys.executable
+
+
+def test_the_pools_of_the_script():
+    pools = tuple(ScriptedPool(model=name, reservation="full") for name in "abc")
+    config = EngineConfig(kind="scripted", scripted=ScriptedConfig(pools=pools, loadable=2))
+    made = scripted_plan(config)
+    assert [(pool.model, pool.state) for pool in made.pools] == [
+        ("a", PoolState.LOADING),
+        ("b", PoolState.LOADING),
+        ("c", PoolState.COLD),
+    ]
+    settings = read_settings(made.table())
+    assert isinstance(settings, ScriptedSettings)
+    assert [pool.reservation for pool in settings.pools] == ["full"] * 3
+    assert settings.loadable == 2
+
+
+def test_parameters_are_known_before_the_host_has_said_anything():
+    for made in (openvino_plan(EngineConfig()), scripted_plan(EngineConfig(kind="scripted"))):
+        assert {"max_tokens", "stop"} <= made.pools[0].params

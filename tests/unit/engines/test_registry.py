@@ -1,0 +1,18 @@
+import pytest
+
+from onegate.config import EngineConfig
+from onegate.engines.attached import AttachedEngine
+from onegate.engines.registry import EngineKindMissing, build_engine
+
+
+@pytest.mark.parametrize("kind", ["openvino", "scripted"])
+def test_engines_in_a_host(kind):
+    engine = build_engine(EngineConfig(kind=kind), log=lambda line: None)
+    assert isinstance(engine, AttachedEngine)
+    assert len(engine.pools()) == 1
+
+
+@pytest.mark.parametrize("kind", ["tensorrt-llm", "ollama", "openai"])
+def test_kinds_without_an_adapter_are_named(kind):
+    with pytest.raises(EngineKindMissing, match=f'"{kind}".*openvino, scripted'):
+        build_engine(EngineConfig(kind=kind), log=lambda line: None)

@@ -1,0 +1,307 @@
+"""The parts put together: started, reloaded, stopped, in that order and with nothing left."""
+
+import asyncio
+import grp
+import io
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from onegate import config as configuration
+from onegate.config import Config
+from onegate.engines.base import PoolChanged, PoolState
+from onegate.protocol import messages as m
+from onegate.protocol.content import Params
+from onegate.server import app as app_module
+from onegate.server import dispatch as dispatch_module
+from onegate.server.app import App, group_gid
+from onegate.server.log import Log
+from onegate.server.notify import Notifier
+from onegate.tasks import Tasks
+
+
+class Listener:
+    """A socket that is never used."""
+
+    path = "/run/played.sock"
+    sock = None
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def close(self) -> None:
+        self._events.append("listener closed")
+
+
+class Loop:
+    """The running loop, but for what would touch the process or a socket."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events = events
+        self.signals: dict[int, Callable[[], None]] = {}
+        self.report: Callable[[Any, dict[str, object]], None] | None = None
+        self.served: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def set_exception_handler(self, report: Any) -> None:
+        self.report = report
+
+    def add_signal_handler(self, number: int, callback: Callable[[], None]) -> None:
+        self.signals[number] = callback
+
+    async def create_unix_server(self, factory: Any, **options: Any) -> Any:
+        self.served = {"factory": factory, **options}
+        self._events.append("serving")
+        events = self._events
+
+        class Server:
+            def close(self) -> None:
+                events.append("server closed")
+
+        return Server()
+
+
+class Daemon:
+    """An app and everything that it was given."""
+
+    def __init__(self, engine: Any, text: str) -> None:
+        self.events: list[str] = []
+        self.stream = io.StringIO()
+        self.text = text
+        self.engine = engine
+        self.loop = Loop(self.events)
+        self.app = App(
+            self.read(),
+            listener=Listener(self.events),  # type: ignore[arg-type]
+            notifier=Notifier(None, None),
+            log=Log(self.stream, journal=False),
+            reload=self.read,
+        )
+        self.codes: list[int] = []
+        self.tasks = Tasks(self._crashed)
+
+    def _crashed(self, name: str, error: BaseException) -> None:
+        raise error
+
+    def read(self) -> Config:
+        return configuration.check(self.text)
+
+    async def start(self) -> None:
+        async def run() -> None:
+            self.codes.append(await self.app.run())
+
+        self.tasks.spawn(run(), name="app")
+        await turns()
+
+    async def stop(self) -> int:
+        self.loop.signals[signal.SIGTERM]()
+        await turns()
+        (code,) = self.codes
+        return code
+
+    def reload(self, text: str) -> None:
+        self.text = text
+        self.loop.signals[signal.SIGHUP]()
+
+
+async def turns(n: int = 50) -> None:
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def daemon(box: Any, monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    engine = box.engine
+    monkeypatch.setattr(app_module, "build_engine", lambda config, log: engine)
+    made = Daemon(engine, "")
+    monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
+    return made
+
+
+async def test_it_serves_until_it_is_told_to_stop(daemon: Daemon) -> None:
+    await daemon.start()
+    assert daemon.events == ["serving"]
+    assert daemon.loop.served["backlog"] == 1024
+    assert callable(daemon.loop.served["factory"])
+    assert daemon.codes == []
+    assert daemon.engine.sink("unknown") is None
+    assert await daemon.stop() == os.EX_OK
+    assert daemon.events == ["serving", "server closed", "listener closed"]
+    assert daemon.engine.closed == [10.0]
+    log = daemon.stream.getvalue()
+    assert [line.split()[2] for line in log.splitlines()] == [
+        "starting",
+        "serving",
+        "draining",
+        "drained",
+        "stopped",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_both_signals_stop_it(daemon: Daemon, number: int) -> None:
+    await daemon.start()
+    daemon.loop.signals[number]()
+    daemon.loop.signals[number]()
+    await turns()
+    assert daemon.codes == [os.EX_OK]
+
+
+async def test_a_part_that_crashes_ends_it_with_another_code(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(sink: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(daemon.engine, "start", start)
+    await daemon.start()
+    assert daemon.codes == [os.EX_SOFTWARE]
+    assert "task_crashed" in daemon.stream.getvalue()
+
+
+async def test_a_path_that_systemd_gave_is_not_taken_away(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await daemon.start()
+    options = set(daemon.loop.served) - {"factory", "sock", "backlog"}
+    assert options == set(app_module.KEEP_PATH)
+    assert app_module.keep_path((3, 13)) == {"cleanup_socket": False}
+    assert app_module.keep_path((3, 12)) == {}
+    await daemon.stop()
+
+
+async def test_a_verb_without_a_handler_does_not_start(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(dispatch_module.HANDLERS, dispatch_module.m.Whoami)
+    with pytest.raises(RuntimeError, match="Whoami"):
+        Daemon(daemon.engine, "")
+
+
+async def test_a_reload_changes_what_can_be_changed(daemon: Daemon) -> None:
+    await daemon.start()
+    services = daemon.app.services
+    rules = services.rules
+    daemon.reload(
+        """
+        [engine]
+        threads = 3
+        [gate]
+        max_in_flight = 7
+        inbound_bytes = 100000
+        inbound_bytes_per_principal = 50000
+        max_frame_bytes = 40000
+        """
+    )
+    assert services.config.gate.max_in_flight == 7
+    assert services.rules is not rules
+    full = services.inbound.charge("uid:1", 50_001)
+    assert full is not None
+    assert full.limit == 50_000
+    log = daemon.stream.getvalue()
+    assert 'config_warning detail="engine.threads needs a restart to change"' in log
+    assert "config_reloaded" in log
+    await daemon.stop()
+
+
+async def test_limits_of_a_reload_reach_the_gate(daemon: Daemon) -> None:
+    await daemon.start()
+    daemon.reload("[[class]]\nname = 'loop'\nmax_queued_tok = 70000\n")
+    (loop,) = [c for c in daemon.app.services.gate.view().classes if c.name == "loop"]
+    assert loop.max_queued_tok == 70_000
+    await daemon.stop()
+
+
+async def test_a_configuration_with_errors_changes_nothing(daemon: Daemon) -> None:
+    await daemon.start()
+    config = daemon.app.services.config
+    daemon.reload("[gate]\nmax_in_flight = 0\nnonsense = 1\n")
+    assert daemon.app.services.config is config
+    log = daemon.stream.getvalue()
+    assert log.count("config_error") == 2
+    assert "config_reloaded" not in log
+    await daemon.stop()
+
+
+async def test_a_class_is_not_taken_away_under_its_requests(
+    box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "build_engine", lambda config, log: box.engine)
+    made = Daemon(box.engine, "[[class]]\nname = 'night'\nrank = 3\n")
+    monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
+    await made.start()
+    config = made.app.services.config
+    made.reload("")
+    assert made.app.services.config is config
+    assert "night" in made.stream.getvalue()
+    await made.stop()
+
+
+async def test_what_the_loop_reports_is_logged_as_a_bug(daemon: Daemon) -> None:
+    await daemon.start()
+    assert daemon.loop.report is not None
+    daemon.loop.report(None, {"message": "it broke", "exception": ZeroDivisionError("x")})
+    assert 'bug detail="it broke ZeroDivisionError: x"' in daemon.stream.getvalue()
+    await daemon.stop()
+
+
+async def test_a_request_that_crashes_is_a_bug_and_no_end(daemon: Daemon) -> None:
+    async def crash() -> None:
+        raise ZeroDivisionError("x")
+
+    await daemon.start()
+    daemon.app.services.tasks.spawn(crash(), name="request 1")
+    await turns()
+    assert 'bug task="request 1" detail="ZeroDivisionError: x"' in daemon.stream.getvalue()
+    assert daemon.codes == []
+    await daemon.stop()
+
+
+async def test_what_the_engine_writes_is_logged(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs: list[Callable[[str], None]] = []
+
+    def build(config: object, log: Callable[[str], None]) -> Any:
+        logs.append(log)
+        return box.engine
+
+    monkeypatch.setattr(app_module, "build_engine", build)
+    made = Daemon(box.engine, "")
+    logs[0]("warming up")
+    assert 'engine_stderr detail="warming up"' in made.stream.getvalue()
+
+
+async def test_a_pool_is_loaded_through_the_engine_room(daemon: Daemon, box: Any) -> None:
+    cold = msgspec.structs.replace(daemon.engine.infos["tiny"], state=PoolState.COLD)
+    daemon.engine.infos["tiny"] = cold
+    await daemon.start()
+    daemon.engine.sink(PoolChanged(pool=cold))
+    session = daemon.loop.served["factory"]()
+    peer = box.connect().session.peer
+    box.attach(session, peer).say(
+        m.Hello(features=["v1"]), m.Generate(id=1, prompt="why?", params=Params(max_tokens=5))
+    )
+    await turns()
+    assert daemon.engine.loads == ["tiny"]
+    await daemon.stop()
+
+
+async def test_status_is_wired_up(daemon: Daemon) -> None:
+    status = daemon.app.services.reporter.status()
+    assert (status.state, status.gate.sessions) == ("starting", 0)
+    await daemon.start()
+    assert daemon.app.services.reporter.status().state == "serving"
+    await daemon.stop()
+    assert daemon.app.services.reporter.status().state == "stopped"
+
+
+def test_groups_by_name() -> None:
+    first = grp.getgrall()[0]
+    assert group_gid(first.gr_name) == first.gr_gid
+    assert group_gid("no-such-group-here") is None

@@ -1,0 +1,123 @@
+"""What the engine says reaches the gate, the counts, the log and the status."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from onegate.admission.model import PoolState as CoreState
+from onegate.engines.base import EngineBroke, EngineLost, EngineUnavailable, PoolChanged, PoolState
+from onegate.protocol.errors import NoticeCode
+
+Box = Any  # of conftest.py
+
+
+def notices(box: Box) -> dict[str, str]:
+    return {notice.code: notice.detail for notice in box.services.reporter.status().notices}
+
+
+@pytest.fixture
+async def two(make_box: Any) -> Box:
+    """A box with two pools."""
+    box = make_box()
+    tiny = box.engine.infos["tiny"]
+    box.engine.infos["other"] = msgspec.structs.replace(tiny, model="other")
+    box.change("other")
+    return box
+
+
+async def test_a_seat_is_free_when_the_engine_says_so(box: Box) -> None:
+    client = box.greeted()
+    run = await box.run(client)
+    client.hang_up()
+    await box.quiet()
+    assert box.pool.seats_quarantined == 1
+    box.free(run)
+    assert box.pool.seats_used == 0
+
+
+async def test_a_loss_is_counted_and_logged(box: Box) -> None:
+    client = box.greeted()
+    runs = [await box.run(client, 1), await box.run(client, 2)]
+    box.room.hear(EngineLost(ids=[run.id for run in runs], reason="killed", restarts=1))
+    assert box.services.accounts.engine_losses == 1
+    assert "engine_exited count=2 detail=killed" in box.log.getvalue()
+    assert box.pool.seats_used == 0
+    for run in runs:
+        run.say(EngineBroke("killed"))
+    await box.quiet()
+
+
+async def test_a_pool_becomes_what_the_engine_says(box: Box) -> None:
+    box.change(state=PoolState.LOADING)
+    assert box.pool.state is CoreState.LOADING
+    assert "pool_changed model=tiny state=loading" in box.log.getvalue()
+
+
+async def test_an_engine_that_is_down_is_a_notice_until_it_is_back(box: Box) -> None:
+    assert notices(box) == {}
+    box.change(state=PoolState.FAILED, error="out of memory")
+    assert notices(box) == {"engine_down": "model tiny cannot be served: out of memory"}
+    box.change(state=PoolState.LOADING, error=None)
+    assert "engine_down" in notices(box)
+    box.change(state=PoolState.READY)
+    assert notices(box) == {}
+
+
+async def test_one_pool_does_not_speak_for_the_other(two: Box) -> None:
+    two.change("tiny", state=PoolState.FAILED, error="one")
+    two.change("other", state=PoolState.FAILED, error="two")
+    two.change("other", state=PoolState.READY)
+    assert notices(two) == {"engine_down": "model tiny cannot be served: one"}
+
+
+async def test_a_notice_says_since_when(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onegate import clock
+
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1000)
+    box.change(state=PoolState.FAILED, error="one")
+    monkeypatch.setattr(clock, "wall_ms", lambda: 2000)
+    box.change(state=PoolState.FAILED, error="two")
+    (notice,) = box.services.reporter.status().notices
+    assert (notice.code, notice.since_ms) == (NoticeCode.ENGINE_DOWN, 1000)
+    assert "two" in notice.detail
+
+
+async def test_other_limits_after_a_restart_are_a_notice(box: Box) -> None:
+    box.change(state=PoolState.READY)
+    before = box.engine.infos["tiny"].capacity
+    box.change(state=PoolState.LOADING)
+    box.change(state=PoolState.READY, capacity=msgspec.structs.replace(before, kv_tok=4096))
+    assert notices(box) == {"capacity_changed": "model tiny came back with other limits"}
+    assert box.pool.kv_tok == 4096
+    box.change(state=PoolState.READY, capacity=before)
+    assert notices(box) == {}
+
+
+async def test_a_pool_is_loaded_when_the_core_asks(box: Box) -> None:
+    box.change(state=PoolState.COLD)
+    client = box.greeted()
+    await box.ask(client)
+    assert box.engine.loads == ["tiny"]
+    box.change(state=PoolState.READY)
+    await box.quiet()
+    assert len(box.engine.runs) == 1
+
+
+async def test_a_load_that_fails_is_logged(box: Box) -> None:
+    async def load(model: str) -> None:
+        await asyncio.sleep(0)
+        raise EngineUnavailable("no memory")
+
+    box.engine.on_load = load
+    box.room.load("tiny")
+    await box.quiet()
+    assert 'state=failed detail="no memory"' in box.log.getvalue()
+    assert box.crashes == []
+
+
+async def test_a_pool_that_was_not_known_is_taken_in(box: Box) -> None:
+    info = msgspec.structs.replace(box.engine.infos["tiny"], model="late")
+    box.room.hear(PoolChanged(pool=info))
+    assert [pool.model for pool in box.gate.view().pools] == ["tiny", "late"]

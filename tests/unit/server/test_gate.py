@@ -1,0 +1,442 @@
+"""The gate by itself: grants, waits, seats and time. What becomes of a request in every way out is
+in test_ways_out_waiting.py and test_ways_out_running.py."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onegate import clock
+from onegate.admission.model import (
+    Binding,
+    ClassSpec,
+    GateLimits,
+    PoolCapacity,
+    PoolSpec,
+    PoolState,
+    Refusal,
+    Refused,
+    RequestSpec,
+    Reservation,
+    Standing,
+)
+from onegate.server import gate as gate_module
+from onegate.server.gate import Gate, NotAdmitted, Permit
+from onegate.tasks import Tasks
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+LIMITS = GateLimits(
+    max_in_flight=2,
+    max_queued_tok=1000,
+    max_queued_requests=8,
+    look_ahead=0,
+    floor_window_ns=30 * SECOND,
+    floor_quantum_tok=256,
+)
+CLASSES = (
+    ClassSpec("high", 0, 500, 1.0, 900 * SECOND),
+    ClassSpec("low", 1, 500, 1.0, 900 * SECOND),
+)
+POOL = PoolSpec("tiny", PoolState.READY, PoolCapacity(1, 1000, Reservation.PER_SLOT))
+
+
+def spec(rid: int, **fields: Any) -> RequestSpec:
+    plain = {
+        "pool": "tiny",
+        "class_": "high",
+        "principal": "uid:1",
+        "flow": "f",
+        "prompt_tok": 10,
+        "max_tok": 10,
+        "arrived_ns": clock.monotonic_ns(),
+    }
+    return RequestSpec(rid=rid, **(plain | fields))
+
+
+class Holder:
+    """A request in a task of its own that keeps its permit until it is told to let go."""
+
+    def __init__(self, gate: Gate, tasks: Tasks, spec: RequestSpec) -> None:
+        self.permit: Permit | None = None
+        self.aborted: list[Refusal] = []
+        self.waits: list[Standing] = []
+        self.error: BaseException | None = None
+        self.let_go = asyncio.Event()
+        self._gate = gate
+        self.task = tasks.spawn(self._hold(spec), name="holder")
+
+    async def _hold(self, spec: RequestSpec) -> None:
+        try:
+            async with self._gate.admit(spec, self.aborted.append, self.waits.append) as permit:
+                self.permit = permit
+                await self.let_go.wait()
+        except NotAdmitted as error:
+            self.error = error
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    def fail(name: str, error: BaseException) -> None:
+        raise error
+
+    tasks = Tasks(fail)
+    yield tasks
+    await tasks.aclose()
+
+
+@pytest.fixture
+async def gate(tasks: Tasks) -> AsyncIterator[Gate]:
+    gate = Gate(LIMITS, CLASSES, (POOL,), on_load=lambda model: None)
+    yield gate
+    await tasks.aclose()
+    gate.close()
+    gate.validate()
+    assert gate.view().in_flight == 0
+
+
+@pytest.fixture
+def hold(gate: Gate, tasks: Tasks) -> Callable[..., Holder]:
+    def make(rid: int, **fields: Any) -> Holder:
+        return Holder(gate, tasks, spec(rid, **fields))
+
+    return make
+
+
+@pytest.fixture
+def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[Gate], None]:
+    """Moves the clock on by an hour and lets the core see it."""
+
+    def hour_later(gate: Gate) -> None:
+        now_ns = clock.monotonic_ns
+        monkeypatch.setattr(clock, "monotonic_ns", lambda: now_ns() + HOUR)
+        gate.open_class("low")
+
+    return hour_later
+
+
+@asynccontextmanager
+async def admitted(gate: Gate, rid: int, **fields: Any) -> AsyncIterator[Permit]:
+    async with gate.admit(spec(rid, **fields), lambda refusal: None) as permit:
+        yield permit
+
+
+async def turns(n: int = 10) -> None:
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool], factor: float) -> None:
+    async with asyncio.timeout(10 * factor):
+        while not condition():
+            await turns(1)
+
+
+async def test_a_permit_is_granted_at_once_where_there_is_room(gate: Gate) -> None:
+    async with admitted(gate, 1) as permit:
+        assert permit.granted_ns is not None
+        assert permit.granted_ns >= permit.arrived_ns
+        gate.validate()
+        assert gate.view().in_flight == 1
+    assert gate.view().in_flight == 0
+
+
+async def test_a_permit_that_never_came_to_the_engine_leaves_its_seat_free(gate: Gate) -> None:
+    async with admitted(gate, 1):
+        assert gate.view().pools[0].seats_used == 1
+    assert gate.view().pools[0].seats_used == 0
+
+
+async def test_a_seat_outlives_its_permit(gate: Gate) -> None:
+    async with admitted(gate, 1) as permit:
+        seat = permit.occupy()
+    assert gate.view().in_flight == 0
+    assert gate.view().pools[0].seats_quarantined == 1
+    gate.seat_freed(seat)
+    assert gate.view().pools[0].seats_used == 0
+
+
+async def test_a_seat_that_is_freed_twice_is_freed_once(gate: Gate) -> None:
+    async with admitted(gate, 1) as permit:
+        seat = permit.occupy()
+        gate.seat_freed(seat)
+        gate.seat_freed(seat)
+        gate.engine_lost([seat])
+        assert not permit.seat_lost
+    gate.seat_freed(seat)
+    gate.seat_freed(4711)
+    gate.engine_lost([4711])
+    gate.validate()
+
+
+async def test_a_seat_that_was_never_used_is_given_back(gate: Gate) -> None:
+    async with admitted(gate, 1) as permit:
+        seat = permit.occupy()
+        permit.vacate()
+    assert gate.view().pools[0].seats_used == 0
+    gate.seat_freed(seat)
+    gate.validate()
+
+
+async def test_seats_never_share_a_number(gate: Gate) -> None:
+    seats = []
+    for rid in (1, 2, 3):
+        async with admitted(gate, rid) as permit:
+            seats.append(permit.occupy())
+        gate.seat_freed(seats[-1])
+    assert len(set(seats)) == 3
+
+
+async def test_settling_twice_is_settling_once(gate: Gate) -> None:
+    async with admitted(gate, 1) as permit:
+        permit.settle(finished=True)
+        permit.settle(finished=False)
+        assert gate.view().in_flight == 0
+        permit.counted(5)
+        permit.prefilled(5)
+        permit.produced(5)
+        gate.validate()
+
+
+async def test_what_a_permit_tells_reaches_the_core(make_box: Any) -> None:
+    grow = replace(POOL, capacity=replace(POOL.capacity, reservation=Reservation.GROW, kv_tok=900))
+    gate = Gate(LIMITS, CLASSES, (grow,), on_load=lambda model: None)
+    async with admitted(gate, 1) as permit:
+        assert gate.view().pools[0].unprefilled_tok == 10
+        permit.counted(30)
+        assert gate.view().pools[0].kv_tok_used == 40
+        permit.prefilled(20)
+        assert gate.view().pools[0].unprefilled_tok == 10
+        permit.produced(1)
+        assert gate.view().pools[0].unprefilled_tok == 0
+    gate.close()
+
+
+async def test_refused_at_the_door(gate: Gate) -> None:
+    with pytest.raises(NotAdmitted) as refused:
+        async with admitted(gate, 1, prompt_tok=5000):
+            raise AssertionError("admitted")
+    assert refused.value.refusal.reason is Refused.TOO_LARGE
+    assert not refused.value.queued
+    assert str(refused.value) == refused.value.refusal.message
+
+
+async def test_who_waits_is_granted_in_order(gate: Gate, hold: Callable[..., Holder]) -> None:
+    first, second, third = hold(1), hold(2), hold(3)
+    await turns()
+    assert first.permit is not None
+    assert second.permit is third.permit is None
+    first.let_go.set()
+    await turns()
+    assert second.permit is not None
+    assert third.permit is None
+    second.let_go.set()
+    await turns()
+    assert third.permit is not None
+
+
+async def test_whoever_waits_hears_about_it_again(
+    gate: Gate,
+    hold: Callable[..., Holder],
+    monkeypatch: pytest.MonkeyPatch,
+    timeout_factor: float,
+) -> None:
+    monkeypatch.setattr(gate_module, "PROGRESS_S", 0.0)
+    hold(1)
+    await turns()
+    waiting = hold(2, class_="low")
+    await until(lambda: len(waiting.waits) > 3, timeout_factor)
+    assert waiting.waits[0].position == 1
+    assert waiting.waits[0].limited_by is Binding.SEATS
+    assert gate.standing(2) is not None
+    assert gate.standing(1) is None
+
+
+async def test_whoever_is_granted_at_once_hears_nothing(
+    gate: Gate, hold: Callable[..., Holder]
+) -> None:
+    first = hold(1)
+    await turns()
+    assert first.permit is not None
+    assert first.waits == []
+
+
+async def test_time_runs_out_without_anybody_asking(
+    gate: Gate, hold: Callable[..., Holder], timeout_factor: float
+) -> None:
+    hold(1)
+    await turns()
+    soon_ns = clock.monotonic_ns() + 2_000_000
+    waiting = hold(2, ttft_deadline_ns=soon_ns, ttft_is_own=True)
+    later = hold(3, ttft_deadline_ns=soon_ns + 2_000_000, ttft_is_own=True)
+    await until(lambda: waiting.error is not None and later.error is not None, timeout_factor)
+    assert isinstance(waiting.error, NotAdmitted)
+    assert waiting.error.refusal.reason is Refused.TTFT_DEADLINE_EXCEEDED
+
+
+async def test_an_earlier_deadline_moves_the_timer_forward(
+    gate: Gate, hold: Callable[..., Holder], timeout_factor: float
+) -> None:
+    hold(1, deadline_ns=clock.monotonic_ns() + HOUR)
+    await turns()
+    waiting = hold(2, deadline_ns=clock.monotonic_ns() + 2_000_000)
+    await until(lambda: waiting.error is not None, timeout_factor)
+
+
+async def test_a_closed_gate_has_no_timer(gate: Gate, hold: Callable[..., Holder]) -> None:
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    call_later = loop.call_later
+
+    class Watched:
+        def call_later(self, *args: Any) -> asyncio.TimerHandle:
+            timers.append(call_later(*args))
+            return timers[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate_module.asyncio, "get_running_loop", Watched)
+        gate.pool_changed(POOL)
+        gate.close_class("low", clock.monotonic_ns() + HOUR)
+    assert len(timers) == 1
+    assert not timers[0].cancelled()
+    gate.close()
+    assert timers[0].cancelled()
+
+
+async def test_an_aborted_permit_goes_back_in_the_same_moment(
+    gate: Gate, hold: Callable[..., Holder], skip: Callable[[Gate], None]
+) -> None:
+    stubborn = hold(1, deadline_ns=clock.monotonic_ns() + HOUR // 10)
+    await turns()
+    waiting = hold(2)
+    await turns()
+    skip(gate)
+    gate.validate()
+    assert stubborn.aborted[0].reason is Refused.DEADLINE_EXCEEDED
+    assert not stubborn.task.done()
+    await turns()
+    assert waiting.permit is not None  # nothing of the first one had come to the engine
+
+
+async def test_several_permits_run_out_in_one_moment(
+    tasks: Tasks, skip: Callable[[Gate], None]
+) -> None:
+    limits = replace(LIMITS, max_in_flight=8)
+    pool = replace(POOL, capacity=replace(POOL.capacity, max_seqs=3))
+    gate = Gate(limits, CLASSES, (pool,), on_load=lambda model: None)
+    at_ns = clock.monotonic_ns() + HOUR // 10
+    running = [Holder(gate, tasks, spec(rid, deadline_ns=at_ns)) for rid in (1, 2, 3)]
+    await turns()
+    waiting = [Holder(gate, tasks, spec(rid)) for rid in (4, 5, 6)]
+    await turns()
+    skip(gate)
+    gate.validate()
+    assert [len(holder.aborted) for holder in running] == [1, 1, 1]
+    assert gate.view().in_flight == 3
+    await turns()
+    assert all(holder.permit for holder in waiting)
+    await tasks.aclose()
+    gate.validate()
+    gate.close()
+
+
+async def test_a_request_waits_again_at_its_old_place(
+    gate: Gate, hold: Callable[..., Holder]
+) -> None:
+    async with admitted(gate, 1) as permit:
+        seat = permit.occupy()
+        behind = hold(2)
+        await turns()
+        gate.pool_changed(replace(POOL, state=PoolState.LOADING))
+        gate.engine_lost([seat])
+        assert permit.seat_lost
+        gate.validate()
+        requeue = asyncio.get_running_loop().create_future()
+        await _requeued_before(gate, permit, behind, requeue)
+        assert permit.occupy() != seat
+        assert not permit.seat_lost
+
+
+async def _requeued_before(
+    gate: Gate, permit: Permit, behind: Holder, done: "asyncio.Future[None]"
+) -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_soon(gate.pool_changed, POOL)  # the engine is back in the next turn
+    await permit.requeue()
+    gate.validate()
+    assert behind.permit is None
+    done.set_result(None)
+
+
+async def test_a_class_is_closed_and_opened(gate: Gate, hold: Callable[..., Holder]) -> None:
+    gate.close_class("low", None)
+    refused = hold(1, class_="low")
+    await turns()
+    assert isinstance(refused.error, NotAdmitted)
+    assert refused.error.refusal.reason is Refused.PAUSED
+    gate.open_class("low")
+    granted = hold(2, class_="low")
+    await turns()
+    assert granted.permit is not None
+
+
+async def test_a_cold_pool_is_asked_for(tasks: Tasks) -> None:
+    asked: list[str] = []
+    gate = Gate(LIMITS, CLASSES, (replace(POOL, state=PoolState.COLD),), on_load=asked.append)
+    holder = Holder(gate, tasks, spec(1))
+    await turns()
+    assert asked == ["tiny"]
+    gate.pool_changed(POOL)
+    await turns()
+    assert holder.permit is not None
+    await tasks.aclose()
+    gate.close()
+
+
+async def test_new_limits_hold_at_once(gate: Gate, hold: Callable[..., Holder]) -> None:
+    gate.pool_changed(replace(POOL, capacity=replace(POOL.capacity, max_seqs=9)))
+    holders = [hold(rid) for rid in (1, 2, 3)]
+    await turns()
+    assert [holder.permit is not None for holder in holders] == [True, True, False]
+    gate.change_limits(replace(LIMITS, max_in_flight=3), CLASSES)
+    await turns()
+    assert holders[2].permit is not None
+
+
+async def test_a_question_changes_nothing(gate: Gate) -> None:
+    verdict = gate.ask(pool="tiny", class_="high", principal="uid:1", prompt_tok=5, max_tok=5)
+    assert (verdict.position, verdict.refusal) == (0, None)
+    assert gate.view().in_flight == 0
+
+
+async def test_a_bug_in_the_body_gives_the_permit_back(gate: Gate) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with admitted(gate, 1):
+            raise ZeroDivisionError
+    gate.validate()
+    assert gate.view().in_flight == 0
+
+
+async def test_whoever_cannot_be_told_gives_the_place_back(gate: Gate) -> None:
+    async with admitted(gate, 1):
+
+        def fail(standing: Standing) -> None:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            async with gate.admit(spec(2), lambda refusal: None, fail):
+                raise AssertionError("admitted")
+        gate.validate()
+        assert gate.view().queued == 0
+
+
+async def test_validation_sees_what_only_the_core_knows(gate: Gate) -> None:
+    async with admitted(gate, 1) as permit:
+        held = gate._permits.pop(1)
+        with pytest.raises(AssertionError):
+            gate.validate()
+        gate._permits[1] = held
+        assert held is permit

@@ -1,0 +1,172 @@
+"""Starting, serving, draining, stopped; and what systemd hears."""
+
+import asyncio
+import io
+import os
+from typing import Any
+
+import pytest
+
+from onegate.protocol import messages as m
+from onegate.protocol.errors import Phase, Reason
+from onegate.server import lifecycle as lifecycle_module
+from onegate.server.lifecycle import Lifecycle, State
+from onegate.server.log import Log
+from onegate.server.notify import Notifier
+from onegate.server.outcome import Outcome
+
+Box = Any  # of conftest.py
+
+
+class Manager:
+    """A service manager that listens."""
+
+    class Socket:
+        def setblocking(self, flag: bool) -> None:
+            pass
+
+    def __init__(self) -> None:
+        self.socket = self.Socket()
+        self.heard: list[str] = []
+
+    def notify(self, state: str) -> None:
+        self.heard.append(state)
+
+
+@pytest.fixture
+def manager() -> Manager:
+    return Manager()
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+async def lifecycle(manager: Manager, stream: io.StringIO) -> Lifecycle:
+    return Lifecycle(Notifier(manager, 3.0), Log(stream, journal=False))
+
+
+async def test_a_life(lifecycle: Lifecycle, manager: Manager) -> None:
+    assert lifecycle.state is State.STARTING
+    lifecycle.serving()
+    assert lifecycle.state is State.SERVING
+    assert manager.heard[0].startswith("READY=1")
+    assert not lifecycle.stop_asked.is_set()
+    lifecycle.stop()
+    lifecycle.stop()
+    assert lifecycle.stop_asked.is_set()
+    assert lifecycle.exit_code == os.EX_OK
+
+
+async def test_a_vital_crash_ends_the_daemon_as_our_fault(
+    lifecycle: Lifecycle, stream: io.StringIO
+) -> None:
+    lifecycle.vital_crashed("systemd", ZeroDivisionError("x"))
+    assert lifecycle.stop_asked.is_set()
+    assert lifecycle.exit_code == os.EX_SOFTWARE
+    assert "task_crashed task=systemd" in stream.getvalue()
+
+
+class Slept(Exception):
+    """The reporter would sleep now."""
+
+
+@pytest.mark.parametrize(("interval_s", "slept_s"), [(3.0, 3.0), (60.0, 5.0), (None, 5.0)])
+async def test_the_watchdog_is_fed_from_the_loop(
+    box: Box,
+    manager: Manager,
+    monkeypatch: pytest.MonkeyPatch,
+    interval_s: float | None,
+    slept_s: float,
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        box.skipped_ns += round(seconds * 1e9)
+        if len(slept) == 3:
+            raise Slept
+
+    lifecycle = Lifecycle(Notifier(manager, interval_s), box.services.log)
+    client = box.greeted()
+    for id in (1, 2):
+        await box.run(client, id)
+    await box.ask(client, 3)
+    monkeypatch.setattr(lifecycle_module.asyncio, "sleep", sleep)
+    with pytest.raises(Slept):
+        await lifecycle.report(box.services)
+    assert slept == [slept_s] * 3
+    assert manager.heard.count("WATCHDOG=1") == 3
+    lines = [line for line in manager.heard if line.startswith("STATUS=")]
+    assert set(lines) == {"STATUS=2 running, 1 waiting, limited by seats"}
+    assert len(lines) == (2 if slept_s < 5 else 3)
+
+
+async def test_what_runs_may_finish(
+    box: Box, lifecycle: Lifecycle, manager: Manager, stream: io.StringIO
+) -> None:
+    client, other = box.greeted(), box.greeted(uid=2)
+    runs = [await box.run(client, 1), await box.run(client, 2)]
+    await box.ask(client, 3)
+    client.heard()
+    box.services.tasks.spawn(lifecycle.drain(box.services), name="drain")
+    await box.quiet()
+    assert lifecycle.state is State.DRAINING
+    assert manager.heard[0].startswith("STOPPING=1")
+    (failed,) = client.heard()
+    assert (failed.id, failed.reason, failed.phase) == (3, Reason.SHUTTING_DOWN, Phase.QUEUED)
+    assert failed.retry_after_ms > 0
+    await box.ask(other, 4)
+    assert [x.reason for x in other.heard()] == [Reason.SHUTTING_DOWN]
+    for run in runs:
+        run.finish()
+    await box.quiet()
+    assert [type(x) for x in client.heard()] == [m.Done, m.Done]
+    assert lifecycle.state is State.STOPPED
+    log = stream.getvalue()
+    assert "draining count=3" in log
+    assert "2 finished, 2 rejected, 0 aborted" in log
+    box.all_is_given_back()
+
+
+async def test_what_does_not_finish_is_aborted(make_box: Any, lifecycle: Lifecycle) -> None:
+    box = make_box("[gate]\ndrain_timeout_s = 0.001\n")
+    client = box.greeted()
+    run = await box.run(client)
+    client.heard()
+    await lifecycle.drain(box.services)
+    (failed,) = client.heard()
+    assert (failed.reason, failed.phase) == (Reason.SHUTTING_DOWN, Phase.GRANTED)
+    assert box.outcomes() == {Outcome.ABORTED: 1}
+    assert run.closed == 1
+    await box.quiet()
+    box.all_is_given_back()
+
+
+async def test_an_engine_that_hangs_does_not_keep_the_daemon(
+    make_box: Any,
+    lifecycle: Lifecycle,
+    stream: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle_module, "ABORT_S", 0.001)
+    box = make_box("[gate]\ndrain_timeout_s = 0.001\n")
+    never = asyncio.Event()
+
+    async def hang() -> None:
+        await never.wait()
+
+    run = await box.run(box.greeted())
+    run.on_close = hang
+    await lifecycle.drain(box.services)
+    assert lifecycle.state is State.STOPPED
+    assert "drained count=1" in stream.getvalue()
+    never.set()
+    await box.quiet()
+
+
+async def test_an_idle_daemon_drains_at_once(box: Box, lifecycle: Lifecycle) -> None:
+    await lifecycle.drain(box.services)
+    assert lifecycle.state is State.STOPPED

@@ -1,0 +1,174 @@
+"""The command line, and what the exit codes mean."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onegate import __version__
+from onegate.engines.registry import EngineKindMissing
+from onegate.server import main as main_module
+from onegate.server.listener import Inherited, ListenError
+from onegate.server.main import main, parser
+
+
+class Listener:
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
+    """Instead of a socket; the environment holds nothing of systemd's."""
+    made = Listener()
+    for name in ("LISTEN_PID", "LISTEN_FDS", "NOTIFY_SOCKET", "ONEGATE_CONFIG", "ONEGATE_SOCKET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(main_module, "bind", lambda path, **options: made)
+    return made
+
+
+class App:
+    """Runs as it is told to."""
+
+    result: Any = 0
+    config: Any = None
+
+    def __init__(self, config: Any, **parts: Any) -> None:
+        type(self).config = config
+        if isinstance(self.result, BaseException):
+            raise self.result
+
+    async def run(self) -> int:
+        code: int = self.result
+        return code
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> type[App]:
+    monkeypatch.setattr(main_module, "App", App)
+    monkeypatch.setattr(App, "result", 0)
+    return App
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
+    monkeypatch.setattr(sys, "argv", ["onegated", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+def test_the_options() -> None:
+    options = parser().parse_args(["--config", "a.toml", "--socket", "/run/a.sock"])
+    assert (options.config, options.socket) == ("a.toml", "/run/a.sock")
+    assert "example: onegated" in parser().format_help()
+
+
+def test_help_and_version(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(monkeypatch, "--help") == 0
+    assert exit_code(monkeypatch, "--version") == 0
+    assert __version__ in capfd.readouterr().out
+
+
+def test_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exit_code(monkeypatch, "--nonsense") == 64
+
+
+@pytest.mark.parametrize("code", [0, 70])
+def test_the_code_is_that_of_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, listener: Listener, app: type[App], code: int
+) -> None:
+    monkeypatch.setattr(app, "result", code)
+    assert exit_code(monkeypatch, "--socket", "/run/a.sock") == code
+    assert listener.closed == 0  # the daemon does that itself
+
+
+def test_the_file_is_read(
+    monkeypatch: pytest.MonkeyPatch, listener: Listener, app: type[App], tmp_path: Path
+) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[gate]\nmax_in_flight = 5\n")
+    assert exit_code(monkeypatch, "--config", str(file)) == 0
+    assert app.config.gate.max_in_flight == 5
+
+
+def test_a_bad_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+    listener: Listener,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[gate]\nmax_in_flight = 0\nnonsense = 1\n")
+    assert exit_code(monkeypatch, "--config", str(file)) == 78
+    errors = capfd.readouterr().err
+    assert "gate.max_in_flight" in errors
+    assert "gate.nonsense" in errors
+
+
+def test_an_engine_that_is_not_built(
+    monkeypatch: pytest.MonkeyPatch,
+    listener: Listener,
+    app: type[App],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(app, "result", EngineKindMissing("set engine.kind"))
+    assert exit_code(monkeypatch) == 78
+    assert "set engine.kind" in capfd.readouterr().err
+    assert listener.closed == 1
+
+
+def test_nothing_to_listen_on(
+    monkeypatch: pytest.MonkeyPatch, listener: Listener, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: str, **options: Any) -> None:
+        raise ListenError(f"another daemon serves {path}")
+
+    monkeypatch.setattr(main_module, "bind", refuse)
+    assert exit_code(monkeypatch, "--socket", "/run/a.sock") == 69
+    assert "another daemon serves /run/a.sock" in capfd.readouterr().err
+
+
+def test_a_socket_that_was_handed_over_comes_first(
+    monkeypatch: pytest.MonkeyPatch, listener: Listener, app: type[App]
+) -> None:
+    adopted: list[Inherited] = []
+
+    def adopt(inherited: Inherited) -> Listener:
+        adopted.append(inherited)
+        return listener
+
+    def bind(path: str, **options: Any) -> None:
+        raise AssertionError("there was a socket already")
+
+    monkeypatch.setattr(main_module, "bind", bind)
+    monkeypatch.setattr(main_module, "adopt", adopt)
+    given = Inherited({"onegate.socket": 3})
+    monkeypatch.setattr(main_module, "take_inherited", lambda environ, pid: given)
+    assert exit_code(monkeypatch, "--socket", "/run/a.sock") == 0
+    assert adopted == [given]
+
+
+@pytest.mark.parametrize(
+    ("uid", "service", "own"), [(1000, False, True), (1000, True, False), (0, False, False)]
+)
+def test_whose_daemon_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+    listener: Listener,
+    app: type[App],
+    uid: int,
+    service: bool,
+    own: bool,
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    monkeypatch.delenv("INVOCATION_ID", raising=False)
+    if service:
+        monkeypatch.setenv("INVOCATION_ID", "x")
+    assert exit_code(monkeypatch, "--socket", "/run/a.sock") == 0
+    grants = [grant for grant in app.config.shipped_grants if grant.uid == 1000]
+    assert bool(grants) is own
