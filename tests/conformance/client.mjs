@@ -134,7 +134,7 @@ function keepReading(socket) {
     socket[name] = (...args) => {
       const written = args.pop();
       write.call(socket, ...args, (error) => {
-        const closed = error?.code === 'EPIPE';
+        const closed = error?.code === 'EPIPE' || error?.code === 'ECONNRESET';
         if (closed) socket.emit('unwritable', error);
         written(closed ? null : error);
       });

@@ -29,7 +29,16 @@ from onegate.engines.base import (
     SeatFreed,
 )
 from onegate.engines.child import Child
-from onegate.engines.host.wire import WIRE, Attach, FromHost, Heartbeat, HostHello, Step, Submit
+from onegate.engines.host.wire import (
+    WIRE,
+    Attach,
+    FromHost,
+    Heartbeat,
+    HostHello,
+    PoolUpdate,
+    Step,
+    Submit,
+)
 from onegate.engines.models import embedded_model_path
 from onegate.engines.registry import build_engine
 from onegate.protocol.content import Params
@@ -290,9 +299,17 @@ class Wire:
         return msgspec.msgpack.decode(self._frames.pop(0), type=FromHost)
 
     def receive_a(self, kind: type) -> FromHost:
+        deadline = monotonic_ns() + int(PATIENCE_S * 1e9)
         while not isinstance(message := self.receive(), kind):
             assert message is not None
+            assert monotonic_ns() < deadline, f"no {kind.__name__}"
         return message
+
+    def ready(self) -> None:
+        self.attach()
+        self.receive_a(HostHello)
+        while self.receive_a(PoolUpdate).pool.state is not PoolState.READY:
+            pass
 
     def attach(self, **given) -> None:
         pool = msgspec.to_builtins(ScriptedPool(a_ms=0.0, c_ms_per_seq=0.0))
@@ -345,18 +362,18 @@ def test_the_end_of_the_daemon_ends_an_idle_host(wire):
 
 
 def test_the_end_of_the_daemon_ends_a_host_that_hangs(wire):
-    wire.attach()
-    wire.receive_a(HostHello)
+    wire.ready()
     request = EngineRequest(id=1, model="scripted", prompt="[[hang:1]]", max_tokens=9)
     wire.send(Submit(request=request))
-    wire.receive_a(Heartbeat)
+    wire.receive_a(Step)
+    while not wire.receive_a(Heartbeat).busy:
+        pass
     wire.sock.close()
     assert wire.process.wait(PATIENCE_S) == 0
 
 
 def test_heartbeats_come_while_a_step_does_not_end(wire):
-    wire.attach()
-    wire.receive_a(HostHello)
+    wire.ready()
     request = EngineRequest(id=1, model="scripted", prompt="[[hang:1]]", max_tokens=9)
     wire.send(Submit(request=request))
     wire.receive_a(Step)
@@ -366,8 +383,7 @@ def test_heartbeats_come_while_a_step_does_not_end(wire):
 
 
 def test_a_daemon_that_reads_late_gets_everything(wire):
-    wire.attach()
-    wire.receive_a(HostHello)
+    wire.ready()
     n_tok = 3900
     for id in range(1, 17):
         request = EngineRequest(

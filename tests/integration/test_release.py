@@ -192,6 +192,34 @@ def test_a_seat_that_the_engine_does_not_free_is_quarantined(gate: Observed) -> 
         assert raw.status()["pools"][0]["seats_quarantined"] == 0
 
 
+def test_a_seat_is_the_next_ones_within_two_steps(tmp_path: Path, timeout_factor: float) -> None:
+    """Counted in tokens of a neighbour, who says one in each step, on the connection that waits."""
+    config = scripted(max_seqs=2, a_ms=40.0, c_ms_per_seq=0.0)
+    with (
+        observed(tmp_path / "d", config, 60 * timeout_factor) as gate,
+        gate.greeted() as raw,
+        gate.greeted() as victim,
+    ):
+        for turn in range(5):
+            victim.ask(turn, "[[tokens:2000]]", params={"max_tokens": 2000})
+            rid = victim.expect("started", turn)["rid"]
+            victim.expect("chunk", turn)
+            raw.ask(1, "[[tokens:2000]]", params={"max_tokens": 2000})
+            raw.expect("chunk", 1)
+            raw.ask(2, ONE_TOKEN, params={"max_tokens": 1}, progress=True)
+            raw.expect("queued", 2)
+            raw.say("cancel_any", id=3, rid=rid)
+            raw.end(3)
+            raw.inbox.clear()
+            raw.find(lambda a: a["t"] == "started")
+            steps = sum(answer["t"] == "chunk" for answer in raw.inbox)
+            assert steps <= 2
+            raw.end(2)
+            raw.say("cancel", id=1)
+            raw.end(1)
+            gate.wait_idle()
+
+
 # --- requests that run out of time ----------------------------------------------------------------
 
 LATE: dict[str, tuple[dict[str, object], str, str, str]] = {
@@ -464,6 +492,36 @@ def test_status_and_progress_name_the_limit_that_binds(
         assert queued["limited_by"] == limit
         assert queued["position"] == 1
         assert gate.status()["gate"]["limited_by"] == limit
+
+
+def test_a_floor_that_is_owed_is_named_too(tmp_path: Path, timeout_factor: float) -> None:
+    """A batch job too large for what is left of the cache is passed by chats, until it has waited
+    for its share: then the chat that would fit waits for it."""
+    config = scripted(
+        gate="floor_quantum_tok = 8", max_seqs=3, a_ms=2.0, kv_tok=8192, context_tok=8192
+    )
+    chat = {"class": "interactive"}
+    with (
+        observed(tmp_path / "d", config, 60 * timeout_factor) as gate,
+        gate.greeted() as raw,
+    ):
+        raw.ask(1, LONG, params={"max_tokens": 4000}, **chat)
+        raw.expect("chunk", 1)
+        raw.ask(2, "[[tokens:4]]", params={"max_tokens": 6000}, **{"class": "batch"})
+        gate.wait(lambda: gate.status()["gate"]["limited_by"] == "kv")
+        first: Answer = {"t": "done"}
+        id = 2
+        while first["t"] == "done":
+            id += 1
+            raw.ask(id, ONE_TOKEN, params={"max_tokens": 1}, progress=True, **chat)
+            first = raw.find(lambda a, id=id: a.get("id") == id and a["t"] != "started")  # type: ignore[misc]
+            if first["t"] == "chunk":
+                first = raw.end(id)
+        assert (first["t"], first["limited_by"]) == ("queued", "floor")
+        assert gate.status()["gate"]["limited_by"] == "floor"
+        raw.say("cancel", id=1)
+        assert raw.end(2)["t"] == "done"
+        assert raw.end(id)["t"] == "done"
 
 
 # --- rank -----------------------------------------------------------------------------------------

@@ -749,6 +749,24 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(pool=pools_, state=states, cap=st.none() | capacities)
     def pool_changed(self, pool: str, state: PoolState, cap: PoolCapacity | None) -> None:
+        self.say(pool, state, cap)
+
+    @rule(took=spans)
+    def load_as_asked(self, took: int) -> None:
+        """An engine that holds one pool at a time does what it was told."""
+        for name in [name for name, pool in self.world.pools.items() if pool.asked is not None]:
+            loaded = [
+                other
+                for other, pool in self.world.pools.items()
+                if pool.spec.state is PoolState.READY
+            ]
+            words = [(other, PoolState.COLD) for other in loaded] + [(name, PoolState.LOADING)]
+            for word in words if took > S else reversed(words):
+                self.say(*word)
+            self.world.now += took
+            self.say(name, PoolState.READY)
+
+    def say(self, pool: str, state: PoolState, cap: PoolCapacity | None = None) -> None:
         world = self.world
         known = world.pools[pool]
         known.spec = replace(known.spec, state=state, capacity=cap or known.spec.capacity)
@@ -756,7 +774,7 @@ class CoreMachine(RuleBasedStateMachine):
             known.unready, known.since = known.unready_at(world.now), None
         elif state is not PoolState.READY and known.since is None:
             known.since = world.now
-        if state is not PoolState.COLD:
+        if state not in (PoolState.COLD, PoolState.LOADING):
             known.asked = None
         self.tell(ev.PoolChanged(known.spec))
 
@@ -835,15 +853,16 @@ class CoreMachine(RuleBasedStateMachine):
         world, core = self.world, self.core
         for name in list(world.closed):
             self.open(name)
-        while waiting := [r for r in world.live.values() if r.where == "queued"]:
-            self.withdraw_one(waiting[-1])
-        for req in [r for r in world.live.values() if r.where == "held"]:
-            self.settle_one(req, req.output, True)
-        for req in [r for r in world.live.values() if r.seat]:
-            self.free_one(req)
+        for name, pool in world.pools.items():
+            if pool.spec.state in (PoolState.FAILED, PoolState.RELEASED, PoolState.LOADING):
+                self.say(name, PoolState.COLD)
+        # From any state there is a way to the end for everybody, with no more than time and an
+        # engine that obeys.
+        for _ in range(10 * len(world.live) + 10):
+            self.serve()
+        assert not world.live, "some wait for ever"
         self.world.now += 2 * LOAD_ANSWER_NS
         self.tell(ev.Tick())
-        assert not world.live
         assert world.ended == set(range(1, self.next_rid + 1)), "everybody ends once"
         assert core.next_wake_ns() is None
         assert core._book.records == {}
@@ -854,11 +873,18 @@ class CoreMachine(RuleBasedStateMachine):
         for pool in core._book.pools.values():
             assert (pool.ledger.seats, pool.ledger.kv_tok, pool.ledger.unprefilled_tok) == (0, 0, 0)
 
-    def withdraw_one(self, req: Req) -> None:
-        del self.world.live[req.spec.rid]
-        self.world.end(req)
-        self.world.left_queue(req)
-        self.tell(ev.Withdrawn(req.spec.rid))
+    def serve(self) -> None:
+        """What runs ends; if nothing does, what was asked for is loaded; if nothing was, time."""
+        for req in [r for r in self.world.live.values() if r.where == "held"]:
+            self.settle_one(req, req.output, True)
+        seated = [r for r in self.world.live.values() if r.seat]
+        for req in seated:
+            self.free_one(req)
+        if not seated:
+            if any(pool.asked is not None for pool in self.world.pools.values()):
+                self.load_as_asked(S)
+            else:
+                self.wake()
 
 
 CoreMachine.TestCase.settings = settings(

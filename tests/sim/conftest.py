@@ -212,6 +212,7 @@ class Box:
                     job = self.jobs[rid]
                     job.granted_ns = self.now
                     self.granted.append(job)
+                    assert self.states[job.pool] is PoolState.READY, "sent to a pool that is away"
                     self.engines[job.pool].take(job)
                     self.step(job.pool)
                 case fx.Refuse(rid, refusal, _):
@@ -241,10 +242,11 @@ class Box:
     def load(self, model: str) -> None:
         assert not any(engine.running for engine in self.engines.values())
         self.loads.append((self.now, model))
-        for name in self.states:
-            if self.states[name] is PoolState.READY:
-                self.change(name, PoolState.COLD)
-        self.change(model, PoolState.LOADING)
+        old = [name for name, state in self.states.items() if state is PoolState.READY]
+        self.states |= dict.fromkeys(old, PoolState.COLD)
+        # The engine tells of the new one first; nothing may slip into the old one meanwhile.
+        for name in (model, *old):
+            self.change(name, PoolState.LOADING if name == model else PoolState.COLD)
         self.at(self.now + self.switch_ns, lambda: self.change(model, PoolState.READY))
 
     def change(self, name: str, state: PoolState) -> None:

@@ -81,8 +81,8 @@ class Requeued:
 class PoolChanged:
     """A pool is new, or its state or capacity is now this.
 
-    After `LoadPool` the engine's next word on that pool is `loading`, `ready` or `failed`; a pool
-    that makes room for it is told to be `cold` before that. A `failed` pool that may be tried
+    A pool that was asked for by `LoadPool` leaves `cold`: it is told to be `loading`, then `ready`
+    or `failed`; and a pool that makes room for it to be `cold`. A `failed` pool that may be tried
     again is told to be `cold`.
     """
 

@@ -92,7 +92,7 @@ class Record:
 class Pool:
     """One model: its limits, what is charged against them, and how long it was not ready.
 
-    `load_asked_ns` is when the shell was asked to load it, until the engine answers.
+    `load_asked_ns` is when the shell was asked to load it, until the engine has done so or failed.
     `away_since_ns` is when it went away after it had `served` somebody, or failed to load.
     `in_turn` says that it was asked for, and then loaded, by the floor of a class.
     """
@@ -137,7 +137,7 @@ class Pool:
         if not self.ready and (self.served or spec.state is PoolState.FAILED):
             self.away_since_ns = now_ns
             self.served = False
-        if spec.state is not PoolState.COLD:
+        if spec.state not in (PoolState.COLD, PoolState.LOADING):
             self.load_asked_ns = None
 
     def ask_load(self, now_ns: int, *, in_turn: bool) -> None:

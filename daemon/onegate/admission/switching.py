@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from onegate.admission.model import PoolState
 from onegate.admission.records import Pool, Record
 
-# An engine says at once that it has begun to load. Until it does nothing starts anywhere; one that
-# says nothing for this long has failed: one lost word must not stop the box.
+# After a load was asked for nothing starts anywhere until it is done, because the engine may be
+# about to put any other pool aside. One that has not said so by then holds both, or has lost the
+# word: it must not stop the box.
 LOAD_ANSWER_NS = 10_000_000_000
 
 
@@ -51,8 +52,8 @@ class Want:
 class Choice:
     """The cold pool to make room for, if any, and when to choose anew at the latest.
 
-    `asked` while the shell has been told to load it and the engine has not answered; `in_turn`
-    when its class has a floor and it may be loaded by that.
+    `asked` while the shell has just been told to load it; `in_turn` when its class has a floor and
+    it may be loaded by that.
     """
 
     target: Pool | None = None
@@ -74,7 +75,8 @@ def choose(
     """The pool to switch to as things are, or none to leave them so."""
     cold: list[Want] = []
     best_loaded: int | None = None
-    kept_ns = now_ns
+    # Until when loaded pools keep their place against their own rank, and against everybody.
+    kept_ns = held_ns = now_ns
     for pool in pools:
         if pool.load_asked_ns is not None:
             answer_ns = pool.load_asked_ns + LOAD_ANSWER_NS
@@ -88,32 +90,25 @@ def choose(
         if pool.spec.state is PoolState.COLD:
             cold.append(want)
         elif pool.ready:
-            pool_kept_ns = pool.ready_since_ns + window_ns
-            if pool.in_turn and now_ns < pool_kept_ns:
-                return Choice(None, pool_kept_ns)
-            kept_ns = max(kept_ns, pool_kept_ns)
+            kept_ns = max(kept_ns, pool.ready_since_ns + window_ns)
+            if pool.in_turn:
+                held_ns = max(held_ns, pool.ready_since_ns + window_ns)
             if best_loaded is None or want.rank < best_loaded:
                 best_loaded = want.rank
     wake_ns: int | None = None
     for want in sorted(cold, key=lambda want: (want.rank, want.record.seq)):
-        due_ns = _due_ns(want, best_loaded, now_ns, kept_ns, window_ns)
-        if due_ns is None:
-            continue
+        # One that was asked for in vain waits for its turn, whoever wants it.
+        if best_loaded is None:
+            due_ns = now_ns
+        elif want.rank < best_loaded and want.pool.load_asked_ns is None:
+            due_ns = held_ns
+        else:
+            turn_ns = want.turn_ns(want.rank > best_loaded, window_ns)
+            if turn_ns is None:
+                continue
+            due_ns = max(turn_ns, kept_ns)
         if due_ns <= now_ns:
             floor_ns = want.turn_ns(True, window_ns)
             return Choice(want.pool, in_turn=floor_ns is not None and floor_ns <= now_ns)
         wake_ns = due_ns if wake_ns is None else min(wake_ns, due_ns)
     return Choice(None, wake_ns)
-
-
-def _due_ns(
-    want: Want, best_loaded: int | None, now_ns: int, kept_ns: int, window_ns: int
-) -> int | None:
-    """When this pool may be loaded; None for not as things are."""
-    if best_loaded is None:
-        return now_ns
-    # One that was asked for in vain waits for its turn, whoever wants it.
-    if want.rank < best_loaded and want.pool.load_asked_ns is None:
-        return now_ns
-    turn_ns = want.turn_ns(want.rank > best_loaded, window_ns)
-    return None if turn_ns is None else max(turn_ns, kept_ns)

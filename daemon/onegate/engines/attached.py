@@ -212,10 +212,10 @@ class AttachedEngine:
             table = self._plan.table()
             child = Child(self._plan.python, self._log)
         except EngineUnprepared as error:
-            self._fail_pools(str(error))
+            self._take_pools_away(str(error))
             return
         except OSError as error:
-            self._fail_pools(
+            self._take_pools_away(
                 f"{self._plan.python} cannot be started ({error.strerror}): correct engine.python"
             )
             return
@@ -233,10 +233,12 @@ class AttachedEngine:
 
     def _lose(self, life: HostLife, reason: EngineBroke) -> None:
         self._loads_before = {model: pool.loads for model, pool in self._pools.items()}
+        counts = life.was_ready and not self._closing.is_set()
         if not self._closing.is_set():
             self._log(str(reason))
-            self._fail_pools(str(reason))
-        counts = life.was_ready and not self._closing.is_set()
+            # One that has served is expected back, and worth waiting for; one that never came up
+            # is not.
+            self._take_pools_away(str(reason), PoolState.LOADING if counts else PoolState.FAILED)
         self._restarts += counts
 
         def tell(ids: list[int]) -> None:
@@ -259,11 +261,10 @@ class AttachedEngine:
         if pool.state is PoolState.READY:
             self._backoff.ready()
 
-    def _fail_pools(self, reason: str) -> None:
+    def _take_pools_away(self, reason: str, state: PoolState = PoolState.FAILED) -> None:
         for pool in self.pools():
             # What the host said itself explains more than how it ended.
-            why = pool.error or reason
-            self._set_pool(structs.replace(pool, state=PoolState.FAILED, error=why))
+            self._set_pool(structs.replace(pool, state=state, error=pool.error or reason))
 
     def _set_pool(self, pool: PoolInfo) -> None:
         if self._pools.get(pool.model) != pool:
@@ -276,7 +277,9 @@ class AttachedEngine:
 
     def _keeper_crashed(self, name: str, error: BaseException) -> None:
         self._log(f"{name} crashed: {type(error).__name__}: {error}")
-        self._fail_pools("the daemon no longer watches the engine because of a bug: restart it")
+        self._take_pools_away(
+            "the daemon no longer watches the engine because of a bug: restart it"
+        )
 
 
 def _behind(detail: str) -> str:

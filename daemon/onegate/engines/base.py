@@ -192,7 +192,11 @@ class Finished(_Shape, frozen=True, tag="finished"):
 
 
 class Stopped(_Shape, frozen=True, tag="stopped"):
-    """The request ended because `stop` was called, and had not finished first."""
+    """The request ended because `stop` was called, and had not finished first.
+
+    Text that was held back, for a stop string or an unfinished character, is not told; a run that
+    is resumed from the tokens tells it.
+    """
 
 
 GenerateItem = Accepted | Progress | EngineChunk | Finished | Stopped

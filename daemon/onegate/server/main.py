@@ -4,6 +4,7 @@ import argparse
 import os
 import resource
 import sys
+import traceback
 
 import uvloop
 
@@ -103,6 +104,11 @@ def main() -> None:
         listener.close()
         log.event(Event.CONFIG_ERROR, detail=str(error))
         sys.exit(os.EX_CONFIG)
+    except Exception as error:
+        # Whatever comes this far is a bug of ours: the journal gets it, and the exit code says so.
+        log.event(Event.BUG, detail=f"{type(error).__name__}: {error}")
+        traceback.print_exc()
+        sys.exit(os.EX_SOFTWARE)
     sys.exit(code)
 
 

@@ -123,6 +123,19 @@ def test_an_engine_that_is_not_built(
     assert listener.closed == 1
 
 
+def test_a_bug_is_told_and_exits_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+    listener: Listener,
+    app: type[App],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(app, "result", AssertionError("the ledger is not empty"))
+    assert exit_code(monkeypatch) == 70
+    told = capfd.readouterr().err
+    assert 'bug detail="AssertionError: the ledger is not empty"' in told
+    assert "Traceback" in told
+
+
 def test_nothing_to_listen_on(
     monkeypatch: pytest.MonkeyPatch, listener: Listener, capfd: pytest.CaptureFixture[str]
 ) -> None:

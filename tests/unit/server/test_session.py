@@ -1,6 +1,7 @@
 """One connection: what it may do, how long it may take, and what ends with it."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import msgspec
@@ -602,6 +603,74 @@ async def test_a_burst_ends_with_its_connection(
     assert all(run.closed for run in box.engine.runs)
     assert client.transport.lost
     box.all_is_given_back()
+
+
+@pytest.mark.parametrize("way", ["worked off", "lost"])
+async def test_what_waits_of_a_burst_is_held_as_bytes_and_charged(
+    box: Box, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Small messages are many times as large once they are taken apart."""
+    monkeypatch.setattr(session_module, "TURN_NS", 0)
+    client = box.greeted()
+    burst = b"".join(client.connection.send(m.Whoami(id=id)) for id in range(500))
+    client.raw(burst)
+    waiting_bytes = box.services.inbound.total_bytes
+    assert len(burst) - session_module.PIECE_BYTES <= waiting_bytes < len(burst)
+    if way == "lost":
+        client.hang_up()
+    await box.quiet(600)
+    assert box.services.inbound.total_bytes == 0
+    assert len(client.heard()) == (1 if way == "lost" else 500)
+
+
+async def test_a_large_frame_does_not_wait_piece_by_piece(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "TURN_NS", 0)
+    client = box.greeted()
+    large = client.connection.send(m.Generate(id=2, prompt="why?" * 100_000))
+    client.raw(client.connection.send(m.Whoami(id=1)) + large)
+    await turn()
+    await turn()
+    assert [x.id for x in client.heard() if isinstance(x, m.Failed)] == [2]
+
+
+async def test_what_all_leave_unread_is_bounded(make_box: Any) -> None:
+    """The one that has left most of it goes, whoever is written to last."""
+    box = make_box(
+        "[gate]\nunread_bytes = 60000\nunread_bytes_per_principal = 60000\n"
+        "write_buffer_max_bytes = 50000\nwrite_high_water_bytes = 1024\n"
+    )
+    greedy, modest = box.greeted(), box.greeted(uid=1001)
+    run = await box.run(greedy)
+    greedy.transport.reads = modest.transport.reads = False
+    ids = itertools.count(10)
+    while greedy.session.unread_bytes < 40_000:
+        greedy.say(m.Whoami(id=next(ids)))
+    while not greedy.transport.closing:
+        assert modest.session.unread_bytes < 30_000
+        modest.say(m.Whoami(id=next(ids)))
+    await box.quiet()
+    assert greedy.transport.aborted
+    assert run.closed == 1
+    assert not modest.transport.closing
+    assert box.services.unread.total_bytes == modest.session.unread_bytes
+    modest.hang_up()
+    await box.quiet()
+    assert box.services.unread.total_bytes == 0
+
+
+async def test_live_requests_are_bounded_whatever_they_wait_for(make_box: Any) -> None:
+    box = make_box("[gate]\nmax_queued_requests = 6\nmax_in_flight = 4\n")
+    client, other = box.greeted(), box.greeted(uid=1001)
+    client.say(*(m.CountTokens(id=id, prompt="x") for id in range(12)))
+    failed = [x for x in client.heard() if isinstance(x, m.Failed)]
+    assert [(x.id, x.reason, x.limit) for x in failed] == [
+        (id, Reason.PEER_QUOTA, 9) for id in (9, 10, 11)
+    ]
+    other.say(m.CountTokens(id=1, prompt="x"), m.CountTokens(id=2, prompt="x"))
+    (full,) = (x for x in other.heard() if isinstance(x, m.Failed))
+    assert (full.id, full.reason, full.limit) == (2, Reason.CLASS_FULL, 10)
 
 
 async def test_a_bug_in_a_verb_ends_the_connection(

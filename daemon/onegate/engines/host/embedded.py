@@ -181,9 +181,14 @@ class EmbeddedEngine:
             PromptReader(pipeline, capacity.max_context_tok),
             Batch(pipeline, settings.model, kv_tok=kv_tok, max_step_tok=settings.max_step_tok),
         )
+        features = self._pool.features
+        if facts.samples_by_default:
+            # A request that names no temperature would not go on as it began.
+            features -= {Feature.RESUME_EXACT}
         self._pool = replace(
             self._pool,
             state=PoolState.READY,
+            features=features,
             loads=self._pool.loads + 1,
             load_ms=(monotonic_ns() - began_ns) / _NS_PER_MS,
             capacity=capacity,

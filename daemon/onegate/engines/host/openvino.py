@@ -49,7 +49,11 @@ def open_pipeline(settings: OpenVinoSettings) -> "OpenVinoPipeline":
     scheduler.dynamic_split_fuse = True
     scheduler.enable_prefix_caching = settings.prefix_cache
     threads = settings.threads or max(1, len(os.sched_getaffinity(0)) - 1)
-    properties = {"INFERENCE_NUM_THREADS": threads} if settings.device.upper() == "CPU" else {}
+    properties: dict[str, Any] = {}
+    if settings.device.upper() == "CPU":
+        # The default cache of 8 bits rounds a prompt that is computed at once otherwise than the
+        # same tokens one by one: 7 of 30 resumed answers came out different, with 16 bits none.
+        properties = {"INFERENCE_NUM_THREADS": threads, "KV_CACHE_PRECISION": "f16"}
     try:
         native = openvino_genai.ContinuousBatchingPipeline(
             str(path), scheduler, settings.device, properties, {}
@@ -80,6 +84,7 @@ class OpenVinoPipeline:
         self._native = native
         self._tensor = openvino.Tensor
         self._tokenizer = native.get_tokenizer()
+        self._pads_cleanly = self._can_pad()
         every = [[id] for id in range(self._vocabulary())]
         shown = self._tokenizer.decode(every, skip_special_tokens=True)
         spelt = self._tokenizer.decode(every, skip_special_tokens=False)
@@ -145,8 +150,24 @@ class OpenVinoPipeline:
 
     def decode(self, batch: list[list[int]]) -> list[str]:
         """See `Pipeline.decode`."""
+        if not self._pads_cleanly:
+            return [self._decode_one(ids) for ids in batch]
         texts: list[str] = self._tokenizer.decode(batch, skip_special_tokens=True)
         return texts
+
+    def _decode_one(self, ids: list[int]) -> str:
+        if not ids:
+            return ""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    def _can_pad(self) -> bool:
+        """Whether lists of different lengths can be decoded in one call: the library fills the
+        shorter ones up, and a model whose filler is no control token would then say it."""
+        word = self.encode("a b c", add_special=False)
+        uneven = [[], word[:1], word]
+        texts: list[str] = self._tokenizer.decode(uneven, skip_special_tokens=True)
+        return texts == [self._decode_one(ids) for ids in uneven]
 
     def render(self, turns: list[tuple[str, str]]) -> str:
         """See `Pipeline.render`. Raises Refusal where the template rejects the conversation."""

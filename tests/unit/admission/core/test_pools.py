@@ -68,19 +68,25 @@ def test_work_of_the_loaded_pool_ends_first_and_none_begins(core: Any, make: Any
     assert switch(c, make, "a", "b") == [Grant(2)]
 
 
-def test_nothing_starts_between_the_asking_and_the_answer(core: Any, make: Any) -> None:
+@pytest.mark.parametrize("order", ["old first", "new first"])
+def test_nothing_starts_until_the_load_is_done(core: Any, make: Any, order: str) -> None:
+    """Whichever of the two the engine tells of first."""
     c = two(core, make)
     assert c.arrive(1, "batch", pool="b") == [LoadPool("b"), Queue(1)]
     assert c.arrive(2, "chat", pool="a") == [Queue(2)]
-    assert say(c, make, "a", COLD) == []
-    assert say(c, make, "b", LOADING) == []
+    words = [("a", COLD), ("b", LOADING)]
+    for name, state in words if order == "old first" else reversed(words):
+        assert say(c, make, name, state) == []
 
 
-def test_an_engine_that_can_hold_both_serves_on_while_it_loads(core: Any, make: Any) -> None:
+def test_an_engine_that_holds_both_serves_on_after_a_while(core: Any, make: Any) -> None:
     c = two(core, make)
     c.arrive(1, "batch", pool="b")
     c.arrive(2, "chat", pool="a")
-    assert say(c, make, "b", LOADING) == [Grant(2)]
+    assert say(c, make, "b", LOADING) == []
+    assert c.wake() == [Grant(2)]
+    assert c.now == LOAD_ANSWER_NS
+    assert say(c, make, "b", READY) == [Grant(1)]
 
 
 def test_a_newcomer_for_the_loaded_pool_ends_a_switch_that_had_no_better_reason(

@@ -56,6 +56,7 @@ def test_a_loaded_pool_says_what_was_measured(engine):
     assert pool.identity.digest.startswith("sha256:")
     assert pool.identity.boundary == "local"
     assert Feature.PREFIX_CACHE not in pool.features
+    assert Feature.RESUME_EXACT in pool.features
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,17 @@ def test_the_context_is_bounded_by_tokenizer_and_cache(
     )
     engine.step()
     assert engine.pools()[0].capacity.max_context_tok == context_tok
+
+
+def test_a_model_that_samples_by_itself_resumes_nothing_exactly(settings, tmp_path, make_pipeline):
+    engine = EmbeddedEngine(
+        settings,
+        lambda settings: make_pipeline(samples_by_default=True),
+        version="1",
+        digest_cache=tmp_path / "cache.json",
+    )
+    engine.step()
+    assert Feature.RESUME_EXACT not in engine.pools()[0].features
 
 
 def test_a_model_that_does_not_load_fails_with_its_sentence(settings, tmp_path):

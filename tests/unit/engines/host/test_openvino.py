@@ -48,9 +48,10 @@ class Library:
         self.block_tok, self.blocks = block_tok, blocks
         self.used_tok = 0
         self.configs = []
+        self.tokenizer = Tokenizer()
 
     def get_tokenizer(self):
-        return Tokenizer()
+        return self.tokenizer
 
     def get_config(self):
         return type("Config", (), {"do_sample": False})()
@@ -90,14 +91,19 @@ class Request:
 
 
 class Tokenizer:
-    """Four tokens; folds nothing."""
+    """Four tokens; a list that is shorter than the longest is filled up with `pad`."""
 
     chat_template = ""
+    pad = 2
 
     def get_vocab(self):
         return {b"a": 0, b"b": 1, b"<s>": 2, b"cc": 3}
 
     def decode(self, batch, skip_special_tokens):
+        if not isinstance(batch[0], list):
+            return self.decode([batch], skip_special_tokens)[0]
+        longest = max(map(len, batch))
+        batch = [[*ids, *[self.pad] * (longest - len(ids))] for ids in batch]
         spelt = ["a", "b", "<s>", "cc"]
         return [
             "".join(spelt[id % 4] for id in ids if id % 4 != 2 or not skip_special_tokens)
@@ -124,3 +130,12 @@ def test_facts_are_taken_from_the_loaded_model(block_tok):
     assert facts.max_bytes_per_tok is None  # this tokenizer does not give texts back
     assert not facts.has_template
     assert pipeline.waiting() == 2
+
+
+@pytest.mark.parametrize("pad", [2, 1])
+def test_what_a_batch_is_filled_up_with_is_never_said(pad):
+    library = Library(8, blocks=40)
+    library.tokenizer.pad = pad
+    openvino = type("OpenVino", (), {"Tensor": list})
+    pipeline = OpenVinoPipeline(library, openvino, settings("/m"), blocks=40, launch="l")
+    assert pipeline.decode([[], [0], [0, 2, 3]]) == ["", "a", "acc"]
