@@ -659,7 +659,9 @@ class CoreMachine(RuleBasedStateMachine):
 
     def settle_one(self, req: Req, output: int, finished: bool) -> None:
         world = self.world
-        req.where, req.output = "over", output
+        if output > req.output:
+            world.compute(req, req.prompt, output)
+        req.where = "over"
         world.end(req)
         world.give_back(req)
         req.unprefilled = 0

@@ -265,7 +265,8 @@ class Controller:
 
     def _settled(self, record: Record, output_tok: int) -> None:
         record.move(Move.SETTLE)
-        record.output_tok = max(record.output_tok, output_tok)
+        if output_tok > record.output_tok:  # more than was told of as it came
+            self._computed(record, record.prompt_tok, output_tok)
         self._give_back_permit(record)
         pool = self._book.pools[record.spec.pool]
         if record.rid not in pool.ledger:

@@ -55,11 +55,6 @@ class FrameReader:
             return len(self._header)
         return HEADER_BYTES + len(self._body)
 
-    @property
-    def missing_bytes(self) -> int:
-        """Bytes that the unfinished frame still lacks; 0 as long as its header is not complete."""
-        return 0 if self._need_bytes is None else self._need_bytes - len(self._body)
-
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Take the next bytes of the stream and yield the payloads they complete, in order.
 

@@ -62,11 +62,6 @@ class Connection:
         return self._reader.buffered_bytes
 
     @property
-    def missing_bytes(self) -> int:
-        """Bytes that the unfinished frame still lacks, as far as that is known."""
-        return self._reader.missing_bytes
-
-    @property
     def frames(self) -> int:
         """Frames completed so far; with `incomplete` it tells when a frame's first byte came."""
         return self._reader.frames

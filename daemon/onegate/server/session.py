@@ -46,7 +46,7 @@ from onegate.server.services import Services
 LINGER_S = 2.0
 # How long one connection may keep all others waiting for its requests to be looked at.
 TURN_NS = 2_000_000
-# What is taken apart at once: a dozen small messages, or all that a large one still lacks.
+# What is taken apart at once: some dozen small messages at most.
 PIECE_BYTES = 1024
 
 BUG = Ending(Outcome.FAILED, Reason.ENGINE_FAILED, "internal error; see the journal")
@@ -201,9 +201,8 @@ class Session(asyncio.Protocol):
     def _next_events(self) -> bool:
         """Take the next piece of what has come apart, if need be; false when nothing is left."""
         while self._backlog and not self._events:
-            n_bytes = max(PIECE_BYTES, self._connection.missing_bytes)
-            piece = bytes(self._backlog[:n_bytes])
-            del self._backlog[:n_bytes]
+            piece = self._backlog[:PIECE_BYTES]
+            del self._backlog[:PIECE_BYTES]
             self._events.extend(self._connection.receive(piece))
         return bool(self._events)
 

@@ -93,3 +93,53 @@ def test_casting_out_the_stale_keeps_each_of_the_living_once() -> None:
         (Kind.WHOLE, 2),
         None,
     ]
+
+
+def test_only_when_they_pile_up_are_all_looked_at_again() -> None:
+    asked = []
+
+    def due(key: Key) -> int:
+        asked.append(key)
+        return 10
+
+    deadlines = Deadlines(due)
+    for rid in range(500):
+        deadlines.remind((Kind.TTFT, rid), 500)
+    assert len(asked) == 500
+
+
+def test_what_was_cast_out_and_kept_comes_in_order() -> None:
+    due: dict[Key, int] = {(Kind.TTFT, rid): 5000 - rid for rid in range(1000)}
+    deadlines = Deadlines(due.get)
+    for key in due:
+        deadlines.remind(key, 1)  # fewer than there are: cast out again and again
+    popped = []
+    while (key := deadlines.pop(5000)) is not None:
+        popped.append(due.pop(key))
+    assert popped == list(range(4001, 5001))
+
+
+def test_at_the_same_time_in_the_order_in_which_they_were_said() -> None:
+    keys: list[Key] = [(Kind.WHOLE, 3), (Kind.OPENING, "chat"), (Kind.SWITCH, ""), (Kind.WHOLE, 1)]
+    deadlines = Deadlines(dict.fromkeys(keys, 10).get)
+    for key in keys:
+        deadlines.remind(key, 4)
+    due = [deadlines.pop(10) for _ in keys]
+    assert due == keys
+
+
+def test_casting_out_looks_at_what_is_due_now() -> None:
+    due: dict[Key, int] = {(Kind.OPENING, name): 10 for name in ("chat", 3, "batch", 2)}
+    for rid in range(300):
+        due[Kind.TTFT, rid] = 1000 + rid
+    deadlines = Deadlines(due.get)
+    for key in due:
+        deadlines.remind(key, 300)
+    for rid in range(300):
+        due[Kind.TTFT, rid] = 2000 - rid
+    for _ in range(2000):
+        deadlines.remind((Kind.OPENING, 2), 1)
+    popped = []
+    while (key := deadlines.pop(5000)) is not None:
+        popped.append(due.pop(key))
+    assert popped == [10] * 4 + list(range(1701, 2001))

@@ -128,3 +128,19 @@ def test_new_limits_hold_for_newcomers_only() -> None:
     assert ledger.used("a") == 6
     assert ledger.try_charge("a", 1) == Full(True, 3, 6)
     assert ledger.try_charge("b", 1) == Full(False, 5, 6)
+
+
+def test_the_check_knows_whose_seat_is_quarantined() -> None:
+    ledger = charged()
+    ledger.quarantine(2)
+    ledger.check({2})
+    with pytest.raises(AssertionError):
+        ledger.check({1})
+
+
+def test_the_check_sees_a_negative_charge_that_another_makes_up_for() -> None:
+    ledger = PoolLedger()
+    ledger.charge(1, rank=0, kv_tok=0, prompt_tok=-1)
+    ledger.charge(2, rank=0, kv_tok=0, prompt_tok=1)
+    with pytest.raises(AssertionError):
+        ledger.check(set())

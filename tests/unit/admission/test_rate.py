@@ -68,3 +68,9 @@ def test_an_empty_queue_has_no_rate_and_the_next_backlog_begins_anew() -> None:
     rate.backlog(True, 3 * S)
     rate.released(50, 3 * S)
     assert rate.tok_per_ns(4 * S) == pytest.approx(50 / S)
+
+
+def test_what_leaves_without_a_backlog_says_nothing() -> None:
+    rate = DrainRate()
+    rate.released(100, 0)
+    assert rate.tok_per_ns(5 * S) is None

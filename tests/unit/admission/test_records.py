@@ -45,6 +45,14 @@ def record(request_spec: Callable[..., Any]) -> Record:
     return Record(request_spec(7, prompt_tok=10, max_tok=20), 1, 10, 0)
 
 
+def test_a_new_request_waits_and_has_had_nothing(record: Record) -> None:
+    assert record.state is State.QUEUED
+    assert (record.computed_tok, record.output_tok, record.prepaid_tok) == (0, 0, 0)
+    assert (record.safety_ns, record.aborted) == (None, None)
+    assert not record.exempt
+    assert not record.by_floor
+
+
 def test_a_request_holds_a_permit_from_grant_to_settle(record: Record) -> None:
     assert record.rid == 7
     held = [record.held]
@@ -136,6 +144,14 @@ def test_a_pool_that_served_somebody_is_away_from_then_on(pool_spec: Callable[..
     assert (pool.away_since_ns, pool.served) == (200, False)
     pool.become(pool_spec("a", PoolState.LOADING), 300)
     assert pool.away_since_ns == 200
+
+
+def test_a_pool_that_stays_ready_has_not_gone_away(pool_spec: Callable[..., Any]) -> None:
+    pool = Pool(pool_spec())
+    assert not pool.served
+    pool.served = True
+    pool.become(pool_spec(max_seqs=9), 100)
+    assert (pool.away_since_ns, pool.served) == (0, True)
 
 
 def test_a_pool_that_failed_is_away_from_then_on(pool_spec: Callable[..., Any]) -> None:

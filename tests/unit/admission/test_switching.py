@@ -213,8 +213,22 @@ def test_an_engine_that_said_nothing_is_asked_again_where_nobody_else_waits(
 
 
 def test_a_pool_that_was_asked_for_in_vain_waits_for_its_turn(wanted: Callable[..., Want]) -> None:
-    a, b = wanted("a", PoolState.READY, rank=1), wanted("b", rank=0)
+    a, b = wanted("a", PoolState.READY, rank=1), wanted("b", rank=0, arrived_ns=0)
     b.pool.ask_load(NOW, in_turn=False)
     turn_ns = NOW + WINDOW + 10 * S
     assert choice([a, b], now_ns=NOW + LOAD_ANSWER_NS) == Choice(None, turn_ns)
     assert choice([a, b], now_ns=turn_ns).target is b.pool
+
+
+@pytest.mark.parametrize("others_in_turn", [False, True])
+def test_of_several_loaded_pools_the_last_to_come_holds_its_place_longest(
+    wanted: Callable[..., Want], others_in_turn: bool
+) -> None:
+    first = wanted("a", PoolState.READY, rank=1)
+    last = wanted("c", PoolState.READY, rank=1)
+    first.pool.ready_since_ns, last.pool.ready_since_ns = NOW - S, NOW
+    for want in (first, last):
+        want.pool.in_turn = others_in_turn
+    b = wanted("b", rank=0 if others_in_turn else 1, arrived_ns=0)
+    assert choice([first, last, b]) == Choice(None, NOW + WINDOW)
+    assert choice([last, first, b]) == Choice(None, NOW + WINDOW)

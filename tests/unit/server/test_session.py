@@ -623,18 +623,6 @@ async def test_what_waits_of_a_burst_is_held_as_bytes_and_charged(
     assert len(client.heard()) == (1 if way == "lost" else 500)
 
 
-async def test_a_large_frame_does_not_wait_piece_by_piece(
-    box: Box, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "TURN_NS", 0)
-    client = box.greeted()
-    large = client.connection.send(m.Generate(id=2, prompt="why?" * 100_000))
-    client.raw(client.connection.send(m.Whoami(id=1)) + large)
-    await turn()
-    await turn()
-    assert [x.id for x in client.heard() if isinstance(x, m.Failed)] == [2]
-
-
 async def test_what_all_leave_unread_is_bounded(make_box: Any) -> None:
     """The one that has left most of it goes, whoever is written to last."""
     box = make_box(

@@ -189,6 +189,11 @@ def test_a_waiting_class_earns_its_share_and_then_goes_first(core: Any, make: An
     assert c.end(10) == [Grant(20)]
 
 
+def test_what_only_the_settle_tells_of_counts_too(core: Any, make: Any) -> None:
+    c = busy(core, make)
+    assert c.end(0, output_tok=1000) == [Grant(20)]
+
+
 def test_a_quantum_is_taken_at_the_grant_and_the_rest_as_it_goes(core: Any, make: Any) -> None:
     c = busy(core, make, seats=2)
     c.arrive(21, "batch", max_tok=990)
