@@ -239,6 +239,41 @@ def test_chat_reads_lines(run: Run) -> None:
     assert len(done.stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "sentence"),
+    [
+        ("ask hello --max-tokens 2 >&-", 74, "cannot write"),
+        ("status --json >&-", 74, "cannot write"),
+        ("status >/dev/full", 74, "No space left on device"),
+        ("ask hello --max-tokens 2 --json >/dev/full", 74, "No space left on device"),
+        ("--help >/dev/full", 74, "No space left on device"),
+        ("metrics >/dev/null 2>&-", 0, ""),
+        ("ask hello --model no 2>&-", 65, ""),
+        ("ask - <&-", 64, "holds no question"),
+        ("ask - </dev/null", 64, "holds no question"),
+        ("ask hello --model $'a\\e[2J'", 65, "printable"),
+        ("ask hello --class $'\\xff'", 65, "not UTF-8"),
+        ("ask $'\\xff'", 65, "the prompt is not UTF-8"),
+        ("ask - < <(printf '\\xff')", 65, "standard input is not UTF-8"),
+        ("chat < <(printf '\\xff')", 65, "standard input is not UTF-8"),
+    ],
+)
+def test_streams_and_bytes_as_a_shell_may_leave_them(
+    daemon: Any, command: str, code: int, sentence: str
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.quote(ONEGATE)} {command}"],
+        env=environment(ONEGATE_SOCKET=daemon.socket),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == bool(sentence)
+
+
 # --- looking --------------------------------------------------------------------------------------
 
 

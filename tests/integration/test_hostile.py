@@ -4,7 +4,6 @@ One daemon for the whole file, and after every test it still serves.
 """
 
 import contextlib
-import itertools
 import math
 import socket
 import struct
@@ -28,6 +27,8 @@ CONFIG = scripted(
     a_ms=1.0,
 )
 ONE_TOKEN = "[[tokens:1]]"
+# Longer than any test waits, so that it ends early or not at all.
+LONG = "[[tokens:4000]] [[step-ms:50]]"
 # A request counts its longest answer while it waits, so that many of these fit into a queue.
 SMALL = {"max_tokens": 1}
 
@@ -181,7 +182,7 @@ def test_text_that_is_no_utf8_is_invalid_for_its_request(gate: Observed, text: b
 
 def test_a_second_request_of_a_live_id_ends_both_with_one_word(gate: Observed) -> None:
     with gate.greeted() as raw:
-        raw.ask(1, "a long answer [[tokens:4000]]")
+        raw.ask(1, LONG)
         raw.expect("started", 1)
         raw.ask(1, "another")
         failed = raw.end(1)
@@ -196,7 +197,7 @@ def test_a_second_request_of_a_live_id_ends_both_with_one_word(gate: Observed) -
 
 def test_a_repeated_id_in_one_write_ends_all_of_it_once(gate: Observed) -> None:
     with gate.greeted() as raw:
-        raw.write(generate(1, "a [[tokens:4000]]") * 3)
+        raw.write(generate(1, LONG) * 3)
         assert raw.end(1)["path"] == "id"
         gate.wait(lambda: not raw.requests())
         raw.ask(2, ONE_TOKEN)
@@ -297,7 +298,7 @@ AFTER_HELLO = {
 @pytest.mark.parametrize("name", AFTER_HELLO)
 def test_an_offence_ends_the_connection_and_all_that_ran_on_it(gate: Observed, name: str) -> None:
     with gate.greeted() as raw:
-        raw.ask(1, "a long answer [[tokens:4000]]")
+        raw.ask(1, LONG)
         raw.expect("started", 1)
         raw.write(AFTER_HELLO[name])
         answers = raw.until_closed()
@@ -356,7 +357,7 @@ def test_a_frame_that_is_never_finished_ends_the_connection(gate: Observed) -> N
     with contextlib.ExitStack() as stack:
         links = [stack.enter_context(gate.greeted()) for _ in range(3)]
         for link, cut in zip(links, (1, 4, 30), strict=True):
-            link.ask(1, "a long answer [[tokens:4000]]")
+            link.ask(1, LONG)
             link.write(generate(2, "x" * 100)[:cut])
         for link in links:
             answers = link.until_closed()
@@ -367,12 +368,12 @@ def test_a_frame_that_is_never_finished_ends_the_connection(gate: Observed) -> N
 def test_dripping_does_not_stretch_the_time_of_a_frame(gate: Observed) -> None:
     with gate.greeted() as raw:
         raw.sock.settimeout(0.05)
-        drip = itertools.cycle(generate(1, "x" * 60_000)[:50_000])
-        closed = False
-        while not closed:  # each byte is progress, and no excuse
+        drip = generate(1, "x" * 60_000)
+        for place in range(int(gate.timeout_s / 0.05)):  # each byte is progress, and no excuse
             try:
-                raw.write(bytes([next(drip)]))
-                closed = not raw.read()
+                raw.write(drip[place : place + 1])
+                if not raw.read():
+                    break
             except TimeoutError:
                 continue
             except BrokenPipeError:
@@ -441,8 +442,8 @@ def test_ten_thousand_requests_in_one_burst_each_get_one_end(gate: Observed) -> 
 
 def test_a_client_that_half_closes_is_gone(gate: Observed) -> None:
     with gate.greeted() as raw:
-        raw.ask(1, "a long answer [[tokens:4000]]")
-        raw.ask(2, "another [[tokens:4000]]", stream=False)
+        raw.ask(1, LONG)
+        raw.ask(2, LONG, stream=False)
         raw.expect("started", 1)
         raw.sock.shutdown(socket.SHUT_WR)
         assert not [a for a in raw.until_closed() if a["t"] == "done"]
@@ -473,9 +474,9 @@ def test_many_who_leave_in_every_manner_at_once(gate: Observed) -> None:
         b"",
         hello()[:7],
         hello(),
-        hello() + generate(1, "gone [[tokens:4000]]"),
+        hello() + generate(1, LONG),
         hello() + generate(1, "gone", stream=False)[:20],
-        hello() + generate(1, "gone [[tokens:4000]]") + frame(b"\xc1"),
+        hello() + generate(1, LONG) + frame(b"\xc1"),
     ]
     for data in endings * 40:
         with gate.connect() as raw:
@@ -495,7 +496,7 @@ def test_settling_nothing_is_not_taken_for_the_request_behind_it(gate: Observed)
 
 def test_two_clients_do_not_see_each_others_ids(gate: Observed) -> None:
     with gate.greeted() as one, gate.greeted() as two:
-        one.ask(1, "mine [[tokens:4000]]")
+        one.ask(1, LONG)
         one.expect("started", 1)
         two.say("cancel", id=1)
         assert not applied(two.find(lambda a: a["t"] == "ack"))
@@ -508,10 +509,7 @@ def test_two_clients_do_not_see_each_others_ids(gate: Observed) -> None:
 def test_cancelling_in_the_same_write_as_asking(gate: Observed) -> None:
     with gate.greeted() as raw:
         raw.write(
-            b"".join(
-                generate(id, "never [[tokens:4000]]") + packed({"t": "cancel", "id": id})
-                for id in range(200)
-            )
+            b"".join(generate(id, LONG) + packed({"t": "cancel", "id": id}) for id in range(200))
         )
         ends = [raw.end(id) for id in range(200)]
         assert {(end["t"], end["reason"]) for end in ends} == {("failed", "cancelled")}

@@ -14,16 +14,16 @@ import pytest
 from tests.integration.daemon import Observed, observed, scripted
 from tests.integration.raw import Answer, Raw, Victim, applied, generate, hello, packed
 
-# One seat, so that the second request waits. A prompt is computed in many steps, so that there is
-# time to do something about it.
+# One seat, so that the second request waits. Prompts and answers that are long take longer than any
+# test waits, so that they end early or not at all.
 ONE_SEAT: dict[str, Any] = {
     "max_seqs": 1,
-    "a_ms": 4.0,
-    "b_ms_per_prefill_tok": 0.0,
-    "max_step_tok": 4,
+    "a_ms": 3.0,
+    "b_ms_per_prefill_tok": 15.0,
+    "max_step_tok": 1,
     "context_tok": 8192,
 }
-LONG = "a long answer [[tokens:8000]]"
+LONG = "a long answer [[tokens:8000]] [[step-ms:25]]"
 LONG_PROMPT = "a word and then another one " * 600
 ONE_TOKEN = "[[tokens:1]]"
 LEASE = ["v1", "lease"]

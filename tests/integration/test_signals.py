@@ -91,7 +91,7 @@ def test_told_twice_it_drains_all_the_same(gate: Observed) -> None:
     with gate.greeted() as raw:
         raw.ask(1, "[[tokens:300]]")
         raw.expect("chunk", 1)
-        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
             tell(gate, number)
         gate.wait(lambda: gate.lines("draining"))
         tell(gate, signal.SIGTERM)
@@ -99,6 +99,18 @@ def test_told_twice_it_drains_all_the_same(gate: Observed) -> None:
         raw.until_closed()
     assert ended(gate) == 0
     assert len(gate.lines("draining")) == 1
+
+
+def test_a_second_interrupt_from_the_keyboard_does_not_wait(gate: Observed) -> None:
+    with gate.greeted() as raw:
+        raw.ask(1, "[[tokens:8000]]", params={"max_tokens": 8000})
+        raw.expect("chunk", 1)
+        tell(gate, signal.SIGINT)
+        gate.wait(lambda: gate.lines("draining"))
+        tell(gate, signal.SIGINT)
+        assert raw.end(1)["reason"] == "shutting_down"
+    assert ended(gate) == 0
+    assert "0 finished, 0 rejected, 1 aborted" in drained(gate)
 
 
 def test_clients_that_leave_during_the_drain_shorten_it(gate: Observed) -> None:

@@ -70,10 +70,6 @@ class Book:
         """Tokens that wait, in all classes."""
         return sum(queue.queued_tok for queue in self.queues.values())
 
-    def rank(self, class_: str) -> int:
-        """The rank of a class."""
-        return self.queues[class_].spec.rank
-
     def waits(self, class_: str, pool: str) -> bool:
         """Does something of an open class wait for this pool?"""
         return class_ not in self.closed and self.queues[class_].waiting_for(pool) > 0

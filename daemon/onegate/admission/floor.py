@@ -14,33 +14,29 @@ class Floor:
 
     def __init__(self, share: float) -> None:
         self.share = share
-        self._credit_tok = 0.0
-
-    @property
-    def credit_tok(self) -> float:
-        """What the class is owed (positive) or has had in advance (negative)."""
-        return self._credit_tok
+        # What the class is owed (positive) or has had in advance (negative).
+        self.credit_tok = 0.0
 
     def earn(self, tok: int) -> None:
         """So many tokens were computed, for whomever, while the class waited."""
-        self._credit_tok += self.share * tok
+        self.credit_tok += self.share * tok
 
     def count(self, tok: int) -> None:
         """So many tokens were computed for the class, and at nobody's expense."""
-        self._credit_tok = max(min(self._credit_tok, 0.0), self._credit_tok - tok)
+        self.credit_tok = max(min(self.credit_tok, 0.0), self.credit_tok - tok)
 
     def owed(self, head_tok: int, quantum_tok: int) -> bool:
         """Has the class earned its next grant? A quantum is enough to begin a longer request."""
-        return self._credit_tok >= max(1, min(head_tok, quantum_tok))
+        return self.credit_tok >= max(1, min(head_tok, quantum_tok))
 
     def spend(self, tok: int) -> None:
         """A floor grant was begun, or went on, with so many tokens. May leave a debt."""
-        self._credit_tok -= tok
+        self.credit_tok -= tok
 
     def repay(self, tok: int) -> None:
         """A floor grant ended and left so many of the tokens it was begun with."""
-        self._credit_tok += tok
+        self.credit_tok += tok
 
     def idle(self) -> None:
         """Nothing of the class waits, or it is closed: credit is for those who wait."""
-        self._credit_tok = min(self._credit_tok, 0.0)
+        self.credit_tok = min(self.credit_tok, 0.0)

@@ -68,11 +68,6 @@ class ClassQueue:
         """What one principal may have waiting here."""
         return int(self.spec.max_queued_tok * self.spec.per_principal_share)
 
-    def principal_tok(self, principal: str) -> int:
-        """What this principal has waiting here."""
-        waiting = self._by_principal.get(principal)
-        return 0 if waiting is None else waiting.tok
-
     def room(self, principal: str, tok: int, limits: GateLimits) -> Backpressure | None:
         """Whether a newcomer of `tok` tokens fits into the class's and the principal's bounds.
 

@@ -6,8 +6,21 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from onegate.cli.answer import Question, stream_answer
-from onegate.cli.options import Class, Json, MaxTokens, Model, Seed, Socket, System, Temperature
+from onegate.cli.exits import UsageError
+from onegate.cli.options import (
+    SECONDS,
+    Class,
+    Json,
+    MaxTokens,
+    Model,
+    Seed,
+    Socket,
+    System,
+    Temperature,
+)
+from onegate.cli.streams import not_utf8
 from onegate.cli.terminal import Progress, complain, say_json
+from onegate.client.errors import invalid
 from onegate.client.request import Retry
 from onegate.client.sync import Client
 
@@ -26,9 +39,11 @@ def ask(
     temperature: Temperature = None,
     seed: Seed = None,
     ttft_timeout: Annotated[
-        float | None, Parameter(help="Seconds until the first word, waiting included.")
+        float | None, Parameter(help="Seconds until the first word, waiting included."), SECONDS
     ] = None,
-    timeout: Annotated[float | None, Parameter(help="Seconds for the whole answer.")] = None,
+    timeout: Annotated[
+        float | None, Parameter(help="Seconds for the whole answer."), SECONDS
+    ] = None,
     wait: Annotated[
         bool,
         Parameter(
@@ -52,7 +67,7 @@ def ask(
     onegate ask - --class batch --json < prompt.txt > answer.json
     ```
     """
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = question_of(prompt)
     turns: list[dict[str, Any]] = [{"role": "user", "content": text}]
     if system is not None:
         turns.insert(0, {"role": "system", "content": system})
@@ -78,3 +93,14 @@ def ask(
             reply = stream_answer(gate, question)
     for notice in reply.notices:
         complain(f"{notice.code}: {notice.detail}")
+
+
+def question_of(prompt: str) -> str:
+    """The prompt, or what it says where to read. Raises UsageError, InvalidRequest."""
+    piped = prompt == "-"
+    text = sys.stdin.read() if piped else prompt
+    if not_utf8(text):
+        raise invalid(f"{'standard input' if piped else 'the prompt'} is not UTF-8")
+    if not text.strip():
+        raise UsageError("standard input holds no question" if piped else "the question is empty")
+    return text

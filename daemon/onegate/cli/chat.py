@@ -6,8 +6,9 @@ from typing import Any
 from onegate.cli.answer import Question, stream_answer
 from onegate.cli.exits import Exit, exit_of, sentence
 from onegate.cli.options import Class, MaxTokens, Model, Seed, Socket, System, Temperature
+from onegate.cli.streams import not_utf8
 from onegate.cli.terminal import complain, on_terminal, say
-from onegate.client.errors import RequestError
+from onegate.client.errors import RequestError, invalid
 from onegate.client.sync import Client
 
 
@@ -40,6 +41,8 @@ def chat(
         while (line := _read_turn()) is not None:
             if not line.strip():
                 continue
+            if not_utf8(line):
+                raise invalid("standard input is not UTF-8")
             question = Question(
                 messages=[*turns, {"role": "user", "content": line}],
                 class_=class_,

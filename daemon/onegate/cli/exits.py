@@ -21,6 +21,7 @@ class Exit(IntEnum):
     BAD_DATA = 65
     UNAVAILABLE = 69
     BUG = 70
+    UNWRITTEN = 74  # EX_IOERR
     REFUSED = 75
     NOT_PERMITTED = 77
     BAD_CONFIG = 78

@@ -1,12 +1,12 @@
 """`onegate`: one file per verb, loaded when it is asked for."""
 
-import os
 import sys
 import traceback
 from importlib import import_module
 
 from onegate import __version__
 from onegate.cli.exits import Exit, UsageError, error_document, exit_of, sentence
+from onegate.cli.streams import OutputError, prepare, silence
 from onegate.cli.terminal import complain, on_terminal, say_json
 from onegate.client.errors import OnegateError
 
@@ -17,9 +17,9 @@ VERBS = (
 )
 
 EPILOGUE = """\
-**Exit codes**: 0 done · 64 usage · 65 bad data · 69 no daemon or engine · 70 a bug · 75 refused
-for now, the hint is on standard error · 77 not permitted · 78 bad configuration · 130 interrupted ·
-141 whoever read the output went away.
+**Exit codes**: 0 done · 64 usage · 65 bad data · 69 no daemon or engine · 70 a bug · 74 the answer
+cannot be written · 75 refused for now, the hint is on standard error · 77 not permitted · 78 bad
+configuration · 130 interrupted · 141 whoever read the output went away.
 
 **Environment**: ONEGATE_SOCKET says where the daemon listens; NO_COLOR switches colour off.
 """
@@ -28,27 +28,35 @@ for now, the hint is on standard error · 77 not permitted · 78 bad configurati
 def run(arguments: list[str]) -> int:
     """Carry out one command line and return its exit code. Nothing is raised."""
     try:
-        return _carry_out(arguments)
+        try:
+            return _carry_out(arguments)
+        except OnegateError as error:
+            if _wants_json(arguments):
+                say_json(error_document(error))
+            complain(sentence(error))
+            return exit_of(error)
     except UsageError as error:
         complain(f"{error}; `onegate --help` shows how")
         return Exit.USAGE
-    except OnegateError as error:
-        if _wants_json(arguments):
-            say_json(error_document(error))
-        complain(sentence(error))
-        return exit_of(error)
     except KeyboardInterrupt:
         if on_terminal(sys.stderr):
             sys.stderr.write("\n")
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has enough. What is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.PIPE_CLOSED
+    except OutputError as error:
+        return _unwritten(error)
     except Exception:  # last line of defence: a traceback is for us, the sentence for the caller
         traceback.print_exc()
         complain("this is a bug in onegate; please report it with the lines above")
         return Exit.BUG
+
+
+def _unwritten(error: OutputError) -> int:
+    """Whoever read the output has enough, which is no news; anything else is said."""
+    silence(sys.stdout)
+    if error.reader_left:
+        return Exit.PIPE_CLOSED
+    complain(str(error))
+    return Exit.UNWRITTEN
 
 
 def _carry_out(arguments: list[str]) -> int:
@@ -87,9 +95,7 @@ def _wants_json(arguments: list[str]) -> bool:
 
 def main() -> None:
     """Entry point of `onegate`."""
-    for stream in (sys.stdout, sys.stderr):
-        # A locale without UTF-8 shows question marks instead of ending in an exception.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    prepare()
     try:
         import cyclopts  # noqa: F401
         import rich  # noqa: F401
@@ -99,7 +105,6 @@ def main() -> None:
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = Exit.PIPE_CLOSED
+    except OutputError as error:
+        code = _unwritten(error)
     sys.exit(code)

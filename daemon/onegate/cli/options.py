@@ -4,6 +4,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from onegate.client.request import MAX_S
+
+
+def _seconds(_kind: object, value: float | None) -> None:
+    """Raises ValueError, which names the option, for what is no length of time."""
+    if value is not None and not 0 <= value <= MAX_S:
+        raise ValueError(f"Must be a number of seconds from 0 to {MAX_S} (2^40 ms).")
+
+
+SECONDS = Parameter(validator=_seconds)  # beside the help of an option that is a time
+
 Socket = Annotated[
     str | None,
     Parameter(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
+from onegate.cli.streams import silence
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -48,8 +50,11 @@ def complain(text: str) -> None:
     """One line on standard error, under this command's name."""
     text = " ".join(text.split())
     shown = visible(text) if on_terminal(sys.stderr) else text
-    sys.stderr.write(f"onegate: {shown}\n")
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(f"onegate: {shown}\n")
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)  # nobody is left to be told; the exit code still says it
 
 
 def say_json(document: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from onegate.cli.exits import Exit
-from onegate.cli.options import Json, Model, Socket
+from onegate.cli.options import SECONDS, Json, Model, Socket
 from onegate.cli.terminal import Progress, complain, say, say_json
 from onegate.client.errors import Rejected, Unavailable
 from onegate.client.sync import Client
@@ -19,7 +19,7 @@ POLL_S = 0.2
 
 def wait_ready(
     *,
-    timeout: Annotated[float, Parameter(help="Seconds to wait at most.")] = 60.0,
+    timeout: Annotated[float, Parameter(help="Seconds to wait at most."), SECONDS] = 60.0,
     model: Model = None,
     json: Json = False,
     socket: Socket = None,

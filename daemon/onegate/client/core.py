@@ -15,11 +15,12 @@ from onegate.client.errors import (
     error_of,
     invalid,
 )
-from onegate.client.request import Retry
+from onegate.client.request import MAX_S, Retry, convert
 from onegate.client.session import HANDSHAKE, Session
 from onegate.clock import monotonic_ns
 from onegate.protocol import messages as m
 from onegate.protocol.features import KNOWN
+from onegate.protocol.validate import validate
 
 T = TypeVar("T")
 NS_PER_S = 1_000_000_000
@@ -80,6 +81,10 @@ class Core:
     def __init__(self, transport: Transport, options: Options) -> None:
         if options.retry not in ("never", "restart", "honour"):
             raise invalid(f"retry is never, restart or honour, not {options.retry!r}", "retry")
+        for name in ("connect_timeout", "restart_timeout", "answer_timeout"):
+            if not 0 <= (seconds := getattr(options, name)) <= MAX_S:
+                raise invalid(f"{name} is from 0 to {MAX_S} seconds, not {seconds}", name)
+        self._hello = _hello(options)
         self.transport = transport
         self.options = options
         self._welcome: m.Welcome | None = None
@@ -116,10 +121,7 @@ class Core:
         deadline_ns = deadline_in(options.connect_timeout)
         link = await self.transport.connect(options.path, deadline_ns)
         try:
-            hello = m.Hello(
-                features=sorted(KNOWN), app=options.app, model=options.model, class_=options.class_
-            )
-            await link.send(link.session.encode(hello), deadline_ns)
+            await link.send(link.session.encode(self._hello), deadline_ns)
             answer = await link.receive(HANDSHAKE, deadline_ns)
             if isinstance(answer, m.Failed):
                 raise error_of(answer, started=False)
@@ -206,6 +208,20 @@ class Core:
             link.close()
         self._retired.clear()
         self._link = None
+
+
+def _hello(options: Options) -> m.Hello:
+    """How this client introduces itself. Raises InvalidRequest.
+
+    Checked as the daemon would: it takes a hello that is wrong for a broken client, and hangs up.
+    """
+    fields: dict[str, object] = {"features": sorted(KNOWN), "app": options.app}
+    fields |= {"model": options.model, "class": options.class_}
+    hello = convert(fields, m.Hello)
+    if (problem := validate(hello)) is not None:
+        path, sentence = problem
+        raise invalid(f"{path} {sentence}", path)
+    return hello
 
 
 def deadline_in(seconds: float) -> int:

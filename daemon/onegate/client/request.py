@@ -1,6 +1,5 @@
 """From Python keywords to a `Generate`: the one place that knows both spellings."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar
 
@@ -11,6 +10,8 @@ from onegate.protocol import content as c
 from onegate.protocol import messages as m
 
 T = TypeVar("T")
+
+MAX_S = 2**40 // 1000  # the wire has milliseconds, up to 2^40
 
 # What `progress` is called with.
 Progress = m.Queued | m.Started | m.Paused | m.Resumed
@@ -138,6 +139,8 @@ def ms_of(seconds: float | None, name: str = "timeout") -> int | None:
     """Whole milliseconds, at least one. Raises InvalidRequest for what is no positive time."""
     if seconds is None:
         return None
-    if not 0 < seconds < math.inf:
-        raise invalid(f"{name} must be a positive number of seconds, got {seconds}", name)
+    if not 0 < seconds <= MAX_S:
+        raise invalid(
+            f"{name} must be a positive number of seconds up to {MAX_S}, got {seconds}", name
+        )
     return max(1, round(seconds * 1000))

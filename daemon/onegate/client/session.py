@@ -7,6 +7,8 @@ nobody waits for any more are discarded, so that a cancelled one leaves the conn
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from onegate.client.errors import (
     InvalidRequest,
     OnegateError,
@@ -75,6 +77,9 @@ class Session:
             data = self._wire.send(message)
         except LocalProtocolError as error:
             # Schemas and tool parameters are the caller's own objects, and may hold anything.
+            if isinstance(error.__cause__, UnicodeEncodeError):
+                field = _field_not_utf8(message)
+                raise invalid(f"{field} holds text that is not UTF-8", field) from error
             raise invalid(str(error)) from error
         if len(data) > self.max_frame_bytes:
             raise InvalidRequest(
@@ -130,3 +135,13 @@ class Session:
             return []
         self._mail[call_id].append(message)
         return [call_id]
+
+
+def _field_not_utf8(message: m.ClientMessage) -> str:
+    """The name, as the wire has it, of the first field with a lone surrogate."""
+    for field in msgspec.structs.fields(message):
+        try:
+            msgspec.msgpack.encode(getattr(message, field.name))
+        except UnicodeEncodeError:
+            return field.encode_name
+    raise AssertionError("every field can be encoded")

@@ -1,6 +1,7 @@
 """From text, file and environment to a checked `Config`."""
 
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 
@@ -141,7 +142,11 @@ def load(path: str | None, *, environ: Mapping[str, str], own_uid: int | None = 
     """
     named = path or environ.get("ONEGATE_CONFIG")
     try:
-        with open(named or CONFIG_PATH, "rb") as file:
+        with open(named or CONFIG_PATH, "rb", opener=_open_at_once) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode) and named != os.devnull:
+                text = f"{named or CONFIG_PATH} is no regular file"
+                raise ConfigError([ConfigProblem("file", text)])
             data = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         if named is None and isinstance(error, FileNotFoundError):
@@ -158,6 +163,11 @@ def load(path: str | None, *, environ: Mapping[str, str], own_uid: int | None = 
         at = f"byte {error.start} is not UTF-8, which TOML is written in"
         raise ConfigError([ConfigProblem("file", at)]) from error
     return check(text, own_uid=own_uid)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe that nobody writes to opens too, instead of waiting for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def socket_path(config: Config, *, environ: Mapping[str, str], uid: int) -> str:

@@ -277,9 +277,9 @@ class AttachedEngine:
 
     def _keeper_crashed(self, name: str, error: BaseException) -> None:
         self._log(f"{name} crashed: {type(error).__name__}: {error}")
-        self._take_pools_away(
-            "the daemon no longer watches the engine because of a bug: restart it"
-        )
+        why = "the daemon no longer watches the engine because of a bug: restart the daemon"
+        for pool in self.pools():
+            self._set_pool(structs.replace(pool, state=PoolState.FAILED, error=why))
 
 
 def _behind(detail: str) -> str:

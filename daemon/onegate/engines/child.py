@@ -79,7 +79,7 @@ class Child:
             return None
         if found.si_code == os.CLD_EXITED:
             return f"exited with code {found.si_status}"
-        return f"was ended by {signal.Signals(found.si_status).name}"
+        return f"was ended by {_signal_name(found.si_status)}"
 
     async def exited(self, timeout_s: float) -> bool:
         """Wait for its end, at most so long; returns whether it ended."""
@@ -134,3 +134,9 @@ async def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(pause_s)
         pause_s = min(_POLL_MAX_S, pause_s * 1.5)
+
+
+def _signal_name(number: int) -> str:
+    """`SIGKILL`, or the number of a real-time signal, which has no name of its own."""
+    named = {known.value: known.name for known in signal.Signals}
+    return named.get(number, f"signal {number}")

@@ -124,8 +124,8 @@ class App:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._loop_exception)
         lifecycle = self._lifecycle
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lifecycle.stop)
+        loop.add_signal_handler(signal.SIGTERM, lifecycle.stop)
+        loop.add_signal_handler(signal.SIGINT, lifecycle.interrupt)
         loop.add_signal_handler(signal.SIGHUP, self._reload_config)
         self._log.event(
             Event.STARTING, version=__version__, engine=self.services.config.engine.kind

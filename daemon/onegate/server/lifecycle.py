@@ -5,6 +5,7 @@ import os
 from enum import StrEnum
 
 from onegate import clock
+from onegate.server.live import LiveRequests
 from onegate.server.log import Event, Log
 from onegate.server.notify import Notifier
 from onegate.server.outcome import DRAINED, Outcome
@@ -34,6 +35,7 @@ class Lifecycle:
         self._log = log
         self.state = State.STARTING
         self.stop_asked = asyncio.Event()
+        self._draining: LiveRequests | None = None
         self.exit_code = os.EX_OK
 
     def serving(self) -> None:
@@ -44,6 +46,12 @@ class Lifecycle:
     def stop(self) -> None:
         """Begin the end; safe to call again."""
         self.stop_asked.set()
+
+    def interrupt(self) -> None:
+        """The same from a keyboard, where a second time means at once: what runs is aborted."""
+        self.stop()
+        for live in self._draining or ():
+            live.end(DRAINED)
 
     def vital_crashed(self, name: str, error: BaseException) -> None:
         """A task without which nothing works has crashed: stop, and say that it was our fault."""
@@ -72,6 +80,7 @@ class Lifecycle:
         self._log.event(Event.DRAINING, count=running)
         before = _totals(services)
         services.gate.drain()
+        self._draining = services.live
         await services.live.wait_empty(services.config.gate.drain_timeout_s)
         for live in services.live:
             live.end(DRAINED)

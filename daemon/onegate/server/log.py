@@ -6,6 +6,7 @@ form of sd-daemon(3), and the journal adds the time; on a terminal the line carr
 """
 
 import os
+import select
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
@@ -132,6 +133,7 @@ class Log:
         self._stream = stream
         self._journal = journal
         self._level = level
+        self._poll: select.poll | None = None
         self.lost = 0
 
     @classmethod
@@ -141,7 +143,10 @@ class Log:
         """For the journal where the stream leads there, as systemd.exec(5) has it told."""
         stat = os.fstat(stream.fileno())
         journal = environ.get("JOURNAL_STREAM") == f"{stat.st_dev}:{stat.st_ino}"
-        return cls(stream, journal=journal, level=level)
+        log = cls(stream, journal=journal, level=level)
+        log._poll = select.poll()
+        log._poll.register(stream.fileno(), select.POLLOUT)
+        return log
 
     def event(self, event: Event, **fields: Unpack[Fields]) -> None:
         """One line. Raises TypeError for a field that is not in `Fields`."""
@@ -196,12 +201,21 @@ class Log:
             now = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
             line = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z {level.name} {text}\n"
         try:
+            if not self._takes_more():
+                self.lost += 1
+                return
             self._stream.write(line)
             self._stream.flush()
         except (OSError, ValueError):  # ValueError: the stream has been closed
             self.lost += 1
         else:
             self.lost = 0
+
+    def _takes_more(self) -> bool:
+        """Whether a line can be written without waiting for whoever reads the stream: a pager that
+        nobody scrolls must not stop the daemon. A pipe that is ready takes PIPE_BUF bytes at once,
+        and no line is longer."""
+        return self._poll is None or bool(self._poll.poll(0))
 
 
 def _value(value: object) -> str:

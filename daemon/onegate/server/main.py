@@ -3,6 +3,7 @@
 import argparse
 import os
 import resource
+import signal
 import sys
 import traceback
 
@@ -21,7 +22,8 @@ A socket handed over by systemd is used; otherwise one is bound, at --socket, ON
 gate.socket_path of the configuration, or else, for root, at /run/onegate/onegate.sock, and for
 everybody else at onegate.sock in $XDG_RUNTIME_DIR, or in onegate/ of $XDG_CACHE_HOME or ~/.cache.
 
-signals: TERM and INT drain (what runs may finish, what waits is refused with a hint) and exit;
+signals: TERM and INT drain (what runs may finish, what waits is refused with a hint) and exit, a
+second INT aborts what still runs;
 HUP reads the configuration again.
 
 exit codes: 0 stopped when told to; 64 usage; 69 nothing to listen on; 70 a bug of ours;
@@ -63,7 +65,7 @@ def _listen(config: Config, path: str | None) -> Listener:
         return adopt(inherited)
     gate = config.gate
     return bind(
-        path or socket_path(config, environ=os.environ, uid=os.getuid()),
+        os.path.abspath(path) if path else socket_path(config, environ=os.environ, uid=os.getuid()),
         mode=gate.socket_mode,
         group=gate.socket_group,
         backlog=gate.socket_backlog,
@@ -76,6 +78,8 @@ def main() -> None:
         arguments = parser().parse_args()
     except SystemExit as end:
         sys.exit(os.EX_USAGE if end.code else os.EX_OK)
+    # Until there is something to reload, or a reload that comes early would end the daemon.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log = Log.for_stream(sys.stderr, os.environ)
     notifier = Notifier.from_environ(os.environ, os.getpid())
 

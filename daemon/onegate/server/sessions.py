@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from onegate import clock
 from onegate.protocol.errors import Reason
 from onegate.server.classify import Decision, classify
 from onegate.server.log import Event
@@ -17,6 +18,8 @@ NOBODY = Ending(
     Outcome.REJECTED, Reason.PERMISSION, "the kernel does not say who you are: connect again"
 )
 
+LOG_EVERY_NS = 1_000_000_000
+
 
 class Sessions:
     """The open connections, bounded in all and for each uid. Makes a session of each accept."""
@@ -26,6 +29,8 @@ class Sessions:
         self._dispatch = dispatch
         self._open: set[Session] = set()
         self._per_uid: Counter[int] = Counter()
+        self._unlogged = 0
+        self._log_next_ns = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -62,7 +67,14 @@ class Sessions:
         if used < limit:
             return
         self._services.accounts.sessions_refused += 1
-        self._services.log.event(Event.SESSION_REFUSED, uid=uid, count=used)
+        self._unlogged += 1
+        now_ns = clock.monotonic_ns()
+        if now_ns >= self._log_next_ns:
+            # One line for many: whoever is refused in a loop must not fill the journal.
+            self._log_next_ns = now_ns + LOG_EVERY_NS
+            detail = f"{self._unlogged} refused since the last such line"
+            self._services.log.event(Event.SESSION_REFUSED, uid=uid, count=used, detail=detail)
+            self._unlogged = 0
         raise RequestEnded(
             Ending(
                 Outcome.REJECTED,

@@ -33,7 +33,7 @@ def book(
 
 def test_classes_stand_in_the_order_of_their_ranks(book: Any) -> None:
     assert list(book.queues) == ["chat", "loop", "batch"]
-    assert [book.rank(name) for name in book.queues] == [0, 1, 2]
+    assert [queue.spec.rank for queue in book.queues.values()] == [0, 1, 2]
     assert list(book.floors) == ["batch"]
 
 

@@ -75,3 +75,37 @@ def test_an_unquoted_prompt_is_a_usage_error(gate: Any, capsys: Any) -> None:
     assert run(["ask", "why", "is"]) == 64
     assert "is" in capsys.readouterr().err
     assert gate.opened == []
+
+
+@pytest.mark.parametrize("flag", ["--timeout", "--ttft-timeout"])
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
+def test_what_is_no_time_is_a_usage_error(gate: Any, capsys: Any, flag: str, seconds: str) -> None:
+    assert run(["ask", "why?", flag, seconds]) == 64
+    assert flag in capsys.readouterr().err
+    assert gate.opened == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "sentence"),
+    [("", "", "the question is empty"), ("-", " \n", "standard input holds no question")],
+)
+def test_an_empty_question_is_not_asked(
+    gate: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, prompt: str, text: str, sentence: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert run(["ask", prompt]) == 64
+    assert sentence in capsys.readouterr().err
+    assert gate.opened == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sentence"),
+    [("a\udcff", "the prompt is not UTF-8"), ("-", "standard input is not UTF-8")],
+)
+def test_what_is_not_utf8_is_said(
+    gate: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, prompt: str, sentence: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\udcff"))
+    assert run(["ask", prompt]) == 65
+    assert sentence in capsys.readouterr().err
+    assert gate.opened == []

@@ -102,3 +102,12 @@ def test_without_a_terminal_nothing_is_asked_after_an_error(
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\nand?\n"))
     assert run(["chat"]) == code
     assert len(sent(gate)) == 1
+
+
+def test_a_line_that_is_not_utf8_is_said(
+    gate: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\udcff\n"))
+    assert run(["chat"]) == 65
+    assert "standard input is not UTF-8" in capsys.readouterr().err
+    assert gate.calls == []

@@ -1,6 +1,7 @@
 """Every mistake of a file, at once."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,13 @@ def test_the_environment_is_not_judged(
     monkeypatch.setenv("ONEGATE_SOCKET", "relative")
     file.write_text("")
     assert run(["check-config", str(file)]) == 0
+
+
+def test_a_pipe_is_no_configuration(file: Path, capsys: Any) -> None:
+    os.mkfifo(file)
+    assert run(["check-config", str(file)]) == 78
+    assert "is no regular file" in capsys.readouterr().err
+
+
+def test_the_null_device_is_the_defaults() -> None:
+    assert run(["check-config", "/dev/null"]) == 0

@@ -1,5 +1,6 @@
 """The frame around every verb: errors, exit codes, help."""
 
+import errno
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ import pytest
 from onegate import __version__
 from onegate.cli import main as command
 from onegate.cli.main import VERBS, run
+from onegate.cli.streams import OutputError
 from onegate.client.errors import Unavailable, error_of
 from onegate.protocol.errors import Reason
 
@@ -107,19 +109,35 @@ def test_a_reader_that_went_away_is_quiet(
     turned: list[int] = []
     monkeypatch.setattr(os, "dup2", lambda source, target: turned.append(target))
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
-    gate.chunks = [given.chunk("bl"), BrokenPipeError()]
+    gate.chunks = [given.chunk("bl"), OutputError(BrokenPipeError())]
     assert run(["ask", "hi"]) == 141
     assert gate.streams[0].cancelled
     assert turned == [1]
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_an_output_that_cannot_be_written_is_a_sentence(
+    gate: Any, given: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    def full(text: str) -> int:
+        raise OutputError(OSError(errno.ENOSPC, "No space left on device"))
+
+    monkeypatch.setattr(os, "dup2", lambda source, target: None)
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
+    monkeypatch.setattr(sys.stdout, "write", full)
+    gate.answers["generate"] = given.reply()
+    assert run(["ask", "hi", *flags]) == 74
+    gate.answers["open"] = Unavailable("nobody")
+    assert run(["ask", "hi", "--json"]) == 74
+    assert capsys.readouterr().err == "onegate: cannot write: No space left on device\n" * 2
+
+
 def test_without_its_packages_the_command_says_which(
     monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "cyclopts", None)
-    monkeypatch.setattr(sys.stdout, "reconfigure", lambda **_: None, raising=False)
-    monkeypatch.setattr(sys.stderr, "reconfigure", lambda **_: None, raising=False)
+    monkeypatch.setattr(command, "prepare", lambda: None)
     with pytest.raises(SystemExit) as caught:
         command.main()
     assert caught.value.code == 69

@@ -99,3 +99,9 @@ def test_progress_replaces_itself_and_leaves_no_trace(capsys: Any, terminal: Any
 
 def test_tables_elsewhere_are_not_cut_to_eighty_columns() -> None:
     assert console().width > 150
+
+
+def test_a_complaint_that_nobody_can_read_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        complain("nobody reads this")

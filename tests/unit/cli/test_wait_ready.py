@@ -93,3 +93,12 @@ def test_ready_after_a_while(gate: Any, given: Any, clock: Clock) -> None:
     states = iter([given.status(pools=[]), given.status(state="starting"), given.status()])
     gate.status = lambda: next(states)
     assert run(["wait-ready"]) == 0
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "1e300", "1099511628"])
+def test_what_is_no_time_is_a_usage_error(gate: Any, capsys: Any, seconds: str) -> None:
+    assert run(["wait-ready", "--timeout", seconds]) == 64
+    assert gate.opened == []
+    text = capsys.readouterr().err
+    assert "--timeout" in text
+    assert "2^40 ms" in text

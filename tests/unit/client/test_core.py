@@ -205,3 +205,24 @@ def test_nothing_is_cancelled_on_a_connection_that_is_over(world: Any, wire: Any
     link.session.feed(b"")
     cancel_now(link, 1)
     assert world.sent == []
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"model": "a\x1b[2J"}, "model"),
+        ({"model": ""}, "model"),
+        ({"model": "x" * 257}, "model"),
+        ({"class_": "a\nb"}, "class"),
+        ({"app": "a\nb"}, "app"),
+        ({"connect_timeout": float("nan")}, "connect_timeout"),
+        ({"restart_timeout": float("inf")}, "restart_timeout"),
+        ({"answer_timeout": -1.0}, "answer_timeout"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_found_before_connecting(
+    world: Any, options: dict[str, Any], path: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        world.core(**options)
+    assert caught.value.path == path

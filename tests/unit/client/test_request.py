@@ -7,6 +7,7 @@ from msgspec import UNSET
 
 from onegate.client.errors import InvalidRequest
 from onegate.client.request import (
+    MAX_S,
     RequestOptions,
     count_message,
     embed_message,
@@ -124,7 +125,7 @@ def test_seconds_become_milliseconds_and_never_zero() -> None:
     assert [ms_of(None), ms_of(1.5), ms_of(0.0001)] == [None, 1500, 1]
 
 
-@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf])
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 1e300, MAX_S + 1])
 def test_only_positive_times_are_times(seconds: float) -> None:
     with pytest.raises(InvalidRequest) as caught:
         ms_of(seconds, "ttft_timeout")

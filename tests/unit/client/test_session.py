@@ -144,3 +144,11 @@ def test_what_came_before_the_end_is_still_delivered(pair: Pair, wire: Any) -> N
     while (message := pair.session.take(call_id)) is not None:
         kinds.append(type(message))
     assert kinds == [m.Started, m.Chunk, m.Done]
+
+
+def test_text_that_is_not_utf8_is_named_by_its_field() -> None:
+    session = Session()
+    session.encode(m.Hello(features=[]))
+    with pytest.raises(InvalidRequest, match="not UTF-8") as caught:
+        session.encode(m.Generate(id=session.begin(), prompt="hi", class_="\udcff"))
+    assert caught.value.path == "class"

@@ -1,4 +1,10 @@
-from onegate.engines.child import child_environment
+import os
+import signal
+import sys
+
+import pytest
+
+from onegate.engines.child import Child, child_environment
 
 
 def test_only_what_an_engine_may_need():
@@ -23,3 +29,19 @@ def test_only_what_an_engine_may_need():
         "CUDA_VISIBLE_DEVICES",
         "OV_CACHE",
     }
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGKILL, "was ended by SIGKILL"), (40, "was ended by signal 40")],
+)
+async def test_how_a_child_ended_also_by_a_signal_without_a_name(number, said):
+    child = Child(sys.executable, [].append)
+    try:
+        await child.follow_output()
+        os.kill(child.pid, number)
+        assert await child.exited(60.0)
+        assert child.exit_text() == said
+    finally:
+        await child.gone()
+        child.sock.close()

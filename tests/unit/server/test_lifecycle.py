@@ -145,6 +145,19 @@ async def test_what_does_not_finish_is_aborted(make_box: Any, lifecycle: Lifecyc
     box.all_is_given_back()
 
 
+async def test_a_second_interrupt_aborts_what_runs(box: Box, lifecycle: Lifecycle) -> None:
+    client = box.greeted()
+    await box.run(client)
+    client.heard()
+    lifecycle.interrupt()
+    assert lifecycle.stop_asked.is_set()
+    asyncio.get_running_loop().call_soon(lifecycle.interrupt)
+    await lifecycle.drain(box.services)
+    (failed,) = client.heard()
+    assert failed.reason == Reason.SHUTTING_DOWN
+    assert box.outcomes() == {Outcome.ABORTED: 1}
+
+
 async def test_an_engine_that_hangs_does_not_keep_the_daemon(
     make_box: Any,
     lifecycle: Lifecycle,

@@ -125,3 +125,20 @@ def test_the_journal_is_known_by_its_stream(tmp_path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "<5>serving"
     assert all(text.endswith("Z NOTICE serving") for text in lines[1:])
+
+
+def test_a_pipe_that_nobody_reads_loses_lines_and_never_waits() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w", encoding="utf-8") as stream:
+        log = Log.for_stream(stream, {})
+        while not log.lost:
+            log.event(Event.STARTING, detail="x" * 300)
+        log.event(Event.STARTING)
+        lost = log.lost
+        assert lost == 2
+        os.set_blocking(reader.fileno(), False)
+        while reader.read(1 << 16):
+            pass
+        log.event(Event.SERVING)
+        assert f"serving lost_lines={lost}\n".encode() in reader.read()
+        assert log.lost == 0

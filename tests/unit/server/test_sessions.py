@@ -113,3 +113,11 @@ async def test_a_refusal_is_logged_for_the_user(make_box: Any, refuse: bool) -> 
     for _ in range(2 + refuse):
         box.connect()
     assert ("session_refused uid=1000" in box.log.getvalue()) is refuse
+
+
+async def test_many_refusals_are_one_line(make_box: Any) -> None:
+    box = make_box(FEW)
+    for _ in range(12):
+        box.connect()
+    assert box.services.accounts.sessions_refused == 10
+    assert box.log.getvalue().count("session_refused") == 1

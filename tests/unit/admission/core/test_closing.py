@@ -146,6 +146,14 @@ def test_a_class_may_be_added_and_none_removed(core: Any, make: Any) -> None:
     assert c.view() == before
 
 
+def test_no_two_classes_share_a_rank(core: Any, make: Any) -> None:
+    c = core()
+    chat, loop, batch = make.classes
+    with pytest.raises(AssertionError, match="rank"):
+        c.tell(ev.LimitsChanged(c.limits, (chat, loop, replace(batch, rank=1))))
+    assert [view.rank for view in c.view().classes] == [0, 1, 2]
+
+
 def test_a_reload_forgets_no_measured_rate(core: Any, make: Any) -> None:
     c = core()
     c.arrive(1)
