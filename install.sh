@@ -362,11 +362,11 @@ pytest_tier() { # NAME BUDGET_S FOLDER...
 run_tier() {
   case $1 in
     lint) lint_tier ;;
-    unit) PYTHONASYNCIODEBUG=1 pytest_tier unit 90 tests/unit tests/wire ;;
-    property) pytest_tier property 90 tests/property ;;
+    unit) PYTHONASYNCIODEBUG=1 pytest_tier unit 180 tests/unit tests/wire ;;
+    property) pytest_tier property 120 tests/property ;;
     sim) pytest_tier sim 120 tests/sim ;;
-    contract) ONEGATE_TEST_LOOP=uvloop pytest_tier contract 180 tests/contract ;;
-    integration) ONEGATE_TEST_LOOP=uvloop pytest_tier integration 180 tests/integration ;;
+    contract) ONEGATE_TEST_LOOP=uvloop pytest_tier contract 240 tests/contract ;;
+    integration) ONEGATE_TEST_LOOP=uvloop pytest_tier integration 600 tests/integration ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then
         pytest_tier conformance 120 tests/conformance

@@ -49,6 +49,7 @@ def test_what_runs_finishes_what_waits_is_refused_and_the_exit_code_is_0(gate: O
     with gate.greeted() as raw, gate.greeted() as other:
         raw.ask(1, "[[tokens:300]]", params={"max_tokens": 300})
         raw.ask(2, "[[tokens:300]]", params={"max_tokens": 300}, stream=False)
+        raw.expect("started", 2)
         for id in range(3, 8):
             other.ask(id, ONE_TOKEN, params={"max_tokens": 1})
         gate.wait_states("decode", "decode", *["queued"] * 5)
@@ -222,15 +223,19 @@ def reload(gate: Observed, event: str) -> list[str]:
 def test_new_limits_hold_from_now_on_and_evict_nobody(gate: Observed) -> None:
     with gate.greeted(**{"class": "batch"}) as raw:
         for id in range(6):
-            raw.ask(id, "[[tokens:100]]", params={"max_tokens": 100})
+            raw.ask(id, "[[tokens:8000]]", params={"max_tokens": 8000})
         gate.wait(lambda: gate.status()["gate"]["queued"] == 4)
         rewrite(gate, ("[gate]", "[gate]\nmax_queued_tok = 256\nmax_in_flight = 7"))
         reload(gate, "config_reloaded")
-        status = raw.status()
-        assert (status["gate"]["max_queued_tok"], status["gate"]["max_in_flight"]) == (256, 7)
+        gate_status = raw.status()["gate"]
+        assert (gate_status["max_queued_tok"], gate_status["max_in_flight"]) == (256, 7)
+        assert gate_status["queued"] == 4
         raw.ask(9, "[[tokens:100]]", params={"max_tokens": 100})
         assert raw.end(9)["reason"] == "tokens_full"
-        assert [raw.end(id)["t"] for id in range(6)] == ["done"] * 6
+        for id in range(2):
+            raw.say("cancel", id=id)
+        raw.expect("started", 2)
+        raw.expect("started", 3)
 
 
 def test_a_bad_file_changes_nothing_and_every_error_is_said(gate: Observed) -> None:

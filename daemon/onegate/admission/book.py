@@ -186,14 +186,15 @@ class Book:
         full = queue.room(principal, tok, limits)
         if full is not None:
             return full
-        counted = self.up_to(class_)
-        used_tok = sum(queue.queued_tok for queue in counted)
+        used_tok = used = 0
+        for better in self.up_to(class_):
+            used_tok += better.queued_tok
+            used += len(better)
         excess_tok = used_tok + tok - limits.max_queued_tok
         if excess_tok > 0:
             return Backpressure(
                 Refused.TOKENS_FULL, "tokens", limits.max_queued_tok, used_tok, excess_tok
             )
-        used = sum(len(queue) for queue in counted)
         if used >= limits.max_queued_requests:
             return Backpressure(
                 Refused.CLASS_FULL, "requests", limits.max_queued_requests, used, queue.mean_tok

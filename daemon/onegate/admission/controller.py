@@ -93,8 +93,7 @@ class Controller:
         if spec.rid in book.records:
             raise IllegalMove(f"request {spec.rid} has arrived before")
         effects: list[Effect] = []
-        wake_ns = self.next_wake_ns()
-        if wake_ns is not None and wake_ns <= now_ns:
+        if self._deadlines.due_by(now_ns):
             effects += self._expire(now_ns)
             effects += self._start(now_ns)
         refusal = refusals.overdue(spec, now_ns) or refusals.at_door(

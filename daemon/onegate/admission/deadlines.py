@@ -71,8 +71,14 @@ class Deadlines:
                 self._push(now_due, key)
         return None
 
+    def due_by(self, now_ns: int) -> bool:
+        """Whether anything may be due: reminders may be early, and are never late."""
+        return bool(self._heap) and self._heap[0][0] <= now_ns
+
     def pop(self, now_ns: int) -> Key | None:
         """The next key that is due at `now_ns`; its owner must change what it is due for."""
+        if not self.due_by(now_ns):
+            return None
         at_ns = self.next_ns()
         if at_ns is None or at_ns > now_ns:
             return None

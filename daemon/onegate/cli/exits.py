@@ -17,6 +17,7 @@ class Exit(IntEnum):
     """What a verb can end with. 64 to 78 are those of sysexits.h."""
 
     DONE = 0
+    TOO_NOISY = 3  # `bench` only: the figures mean nothing
     USAGE = 64
     BAD_DATA = 65
     UNAVAILABLE = 69

@@ -13,13 +13,14 @@ from onegate.client.errors import OnegateError
 # In the order of --help: daily use, looking, scripts, administration.
 VERBS = (
     *("ask", "chat", "whoami", "capacity", "status", "wait-ready", "check-config", "metrics"),
-    *("pause", "unpause", "cancel", "demo"),
+    *("pause", "unpause", "cancel", "demo", "bench"),
 )
 
 EPILOGUE = """\
 **Exit codes**: 0 done · 64 usage · 65 bad data · 69 no daemon or engine · 70 a bug · 74 the answer
 cannot be written · 75 refused for now, the hint is on standard error · 77 not permitted · 78 bad
-configuration · 130 interrupted · 141 whoever read the output went away.
+configuration · 130 interrupted · 141 whoever read the output went away. `bench` adds 3: the machine
+was too noisy to say.
 
 **Environment**: ONEGATE_SOCKET says where the daemon listens; NO_COLOR switches colour off.
 """

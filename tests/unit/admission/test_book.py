@@ -78,6 +78,13 @@ def test_a_class_may_come_and_none_may_go(book: Any, class_spec: Callable[..., A
     assert "night" in book.queues
 
 
+def test_no_two_classes_have_one_rank(
+    make_book: Callable[..., Any], class_spec: Callable[..., Any]
+) -> None:
+    with pytest.raises(AssertionError, match="share a rank"):
+        make_book((class_spec(name="chat", rank=1), class_spec(name="loop", rank=1)))
+
+
 @pytest.mark.parametrize("state", PoolState)
 def test_it_is_known_whether_all_pools_are_ready(
     make_book: Callable[..., Any], pool_spec: Callable[..., Any], state: PoolState
@@ -237,6 +244,13 @@ def test_a_pool_is_limited_by_what_its_next_meets(
     assert book.limited_by(book.pools["b"]) is None
 
 
+def test_nothing_limits_who_could_start(
+    book: Any, request_spec: Callable[..., Any], wait: Any
+) -> None:
+    wait(book, request_spec(1))
+    assert book.limited_by(book.pools["a"]) is None
+
+
 def test_only_closed_classes_wait(book: Any, request_spec: Callable[..., Any], wait: Any) -> None:
     wait(book, request_spec(1, "loop"))
     book.closed["loop"] = None
@@ -337,6 +351,13 @@ def test_a_request_fits_into_the_whole_cache(
     refusal = door(book, prompt_tok=55)
     assert (refusal.reason, refusal.limit, refusal.used) == (Refused.TOO_LARGE, 64, 80)
     assert "the engine's cache holds 64" in refusal.message
+
+
+def test_a_request_that_fills_the_context_must_fit_into_the_cache_too(
+    make_book: Callable[..., Any], pool_spec: Callable[..., Any]
+) -> None:
+    book = make_book(pools=(pool_spec("a", max_context_tok=100, kv_tok=64),))
+    assert door(book, prompt_tok=90).limit == 64
 
 
 def test_a_request_that_is_too_long_for_both_hears_of_the_context(
@@ -610,3 +631,15 @@ def test_a_permit_whose_seat_the_engine_gave_back_early_is_fine(full_book: Any) 
     full_book.queued -= 1
     del full_book.records[2]
     full_book.check()
+
+
+def test_all_may_wait_in_closed_classes_with_floors(
+    make_book: Callable[..., Any],
+    class_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    wait: Any,
+) -> None:
+    book = make_book((class_spec(floor_share=0.1),))
+    wait(book, request_spec(1))
+    book.closed["chat"] = None
+    book.check()

@@ -230,10 +230,11 @@ def test_prefill_is_credited_and_counted_anew(core: Any, arrive: Any) -> None:
         ev.Counted(1, 60),
         ev.Counted(1, 15),
         ev.Counted(1, 40),
+        ev.Prefilled(1, 25),
     ):
         tell(one, event)
         left.append(pool_of(one).unprefilled_tok)
-    assert left == [50, 30, 30, 40, 0, 0]
+    assert left == [50, 30, 30, 40, 0, 0, 0]
     assert pool_of(one).kv_tok_used == 50
 
 
@@ -307,6 +308,23 @@ def test_output_that_is_begun_again_is_computed_again(core: Any, arrive: Any) ->
     assert tell(one, ev.SeatFreed(1)) == [Grant(2)]
 
 
+def test_what_waits_again_has_no_safety_timeout(core: Any, arrive: Any, request_spec: Any) -> None:
+    one = core()
+    arrive(one, 1, "batch")
+    tell(one, ev.ClassClosed("batch", None), ev.Requeued(1))
+    assert one.next_wake_ns() is None
+    assert tell(one, ev.Tick(), now_ns=1000 * S) == []
+    assert one.standing(1, 0) is not None
+
+
+def test_what_was_aborted_hears_of_that_also_in_a_shutdown(core: Any, arrive: Any) -> None:
+    one = core()
+    arrive(one, 1, deadline_ns=S)
+    (abort,) = tell(one, ev.Tick(), now_ns=S)
+    tell(one, ev.DrainStarted(), now_ns=S)
+    assert tell(one, ev.Requeued(1), now_ns=S) == [Refuse(1, abort.refusal, queued=True)]
+
+
 def test_what_was_aborted_does_not_come_back(core: Any, arrive: Any) -> None:
     one = core()
     arrive(one, 1, deadline_ns=S)
@@ -341,6 +359,111 @@ def test_what_a_class_with_a_floor_is_given_anyway_is_counted(core: Any, arrive:
     arrive(one, 3)
     tell(one, ev.Settled(1, 20, True))
     assert tell(one, ev.SeatFreed(1)) == [Grant(3)]
+
+
+def credit_tok(core: Controller) -> float:
+    return core._book.floors["batch"].credit_tok
+
+
+def begin_by_floor(core: Controller, arrive: Any, **fields: Any) -> None:
+    """2 runs by the floor of batch; 3 of chat and 4 of batch wait; nothing is owed."""
+    arrive(core, 1, max_tok=900)
+    arrive(core, 2, "batch", **fields)
+    arrive(core, 3)
+    arrive(core, 4, "batch")
+    tell(core, ev.Produced(1, 20), ev.Settled(1, 20, True))
+    assert credit_tok(core) == 15
+    assert tell(core, ev.SeatFreed(1)) == [Grant(2)]
+
+
+def test_a_quantum_is_taken_with_the_grant(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5, floor_quantum_tok=15)
+    begin_by_floor(one, arrive)
+    assert credit_tok(one) == 0
+
+
+def test_no_more_is_taken_than_the_request_needs(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5, floor_quantum_tok=100)
+    begin_by_floor(one, arrive, prompt_tok=5, max_tok=5)
+    assert credit_tok(one) == 5
+
+
+def test_what_goes_beyond_the_quantum_is_paid_for(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5, floor_quantum_tok=15)
+    begin_by_floor(one, arrive)
+    tell(one, ev.Produced(2, 2))  # 12 of the 15, and batch earns 6 of them for 4
+    assert credit_tok(one) == 6
+    tell(one, ev.Produced(2, 8))  # 6 more: 3 are earned, 3 prepaid, 3 not
+    assert credit_tok(one) == 6
+    tell(one, ev.Settled(2, 8, True))
+    assert credit_tok(one) == 6
+
+
+def test_who_runs_by_rank_makes_no_debt_when_somebody_better_comes(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5, floor_quantum_tok=15)
+    arrive(one, 1, "batch", max_tok=900)
+    arrive(one, 2, "batch")
+    arrive(one, 3)
+    tell(one, ev.Produced(1, 20))
+    assert credit_tok(one) == 0
+
+
+def test_who_was_put_back_runs_by_rank_the_next_time(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5, floor_quantum_tok=15)
+    begin_by_floor(one, arrive)
+    tell(one, ev.ClassClosed("batch", None))
+    assert tell(one, ev.Requeued(2)) == [Grant(3)]
+    tell(one, ev.ClassOpened("batch"), ev.Settled(3, 0, True))
+    assert tell(one, ev.SeatFreed(3)) == [Grant(2)]
+    arrive(one, 5)
+    tell(one, ev.Produced(2, 40))  # earned for 4, and used up by 2
+    assert credit_tok(one) == 0
+
+
+def test_every_token_is_earned_from_once(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5)
+    arrive(one, 1, max_tok=900)
+    arrive(one, 2, "batch")
+    earned = []
+    for event in (
+        ev.Prefilled(1, 4),
+        ev.Prefilled(1, 4),
+        ev.Prefilled(1, 8),
+        ev.Produced(1, 4),
+        ev.Produced(1, 4),
+        ev.Produced(1, 10),
+    ):
+        tell(one, event)
+        earned.append(credit_tok(one))
+    assert earned == [2, 2, 4, 7, 7, 10]
+
+
+def test_tokens_of_another_pool_are_not_earned_from(core: Any, arrive: Any, pool_spec: Any) -> None:
+    one = core(pool_spec("a"), pool_spec("b", max_seqs=1), floor_share=0.5)
+    arrive(one, 1, pool="b")
+    arrive(one, 2, "batch", pool="b")
+    arrive(one, 3)
+    tell(one, ev.Produced(3, 10))
+    assert credit_tok(one) == 0
+    tell(one, ev.Produced(1, 10))
+    assert credit_tok(one) == 10
+
+
+def test_credit_is_gone_with_the_last_who_waited(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5)
+    arrive(one, 1, max_tok=900)
+    arrive(one, 2, "batch")
+    tell(one, ev.Produced(1, 10))
+    assert credit_tok(one) == 10
+    tell(one, ev.Withdrawn(2))
+    assert credit_tok(one) == 0
+
+
+def test_an_unused_quantum_is_gone_when_nobody_waits(core: Any, arrive: Any) -> None:
+    one = core(floor_share=0.5, floor_quantum_tok=15)
+    begin_by_floor(one, arrive)
+    tell(one, ev.Withdrawn(4), ev.Settled(2, 0, False))
+    assert credit_tok(one) == 0
 
 
 # --- classes, limits, pools -----------------------------------------------------------------------
@@ -429,6 +552,27 @@ def test_a_pool_waits_for_its_turn_and_a_timer_wakes_it(
     assert tell(one, ev.Tick(), now_ns=30 * S) == []
     tell(one, ev.Settled(1, 1, True), now_ns=30 * S)
     assert tell(one, ev.SeatFreed(1), now_ns=30 * S) == [LoadPool("b")]
+
+
+def test_a_switch_that_nobody_waits_for_any_more_is_over(
+    core: Any, arrive: Any, pool_spec: Any
+) -> None:
+    one = core(pool_spec("a"), pool_spec("b", PoolState.COLD))
+    arrive(one, 1)
+    arrive(one, 2, pool="b")
+    assert one.view(0).classes[0].expected_wait_ns is None
+    tell(one, ev.Withdrawn(2))
+    assert one.view(0).classes[0].expected_wait_ns == 0
+
+
+def test_nobody_is_woken_for_a_turn_that_nobody_waits_for(
+    core: Any, arrive: Any, pool_spec: Any
+) -> None:
+    one = core(pool_spec("a", max_seqs=1), pool_spec("b", PoolState.COLD))
+    for rid, pool in ((1, "a"), (2, "a"), (3, "b")):
+        arrive(one, rid, pool=pool)
+    tell(one, ev.Withdrawn(3), ev.Withdrawn(2))
+    assert one.next_wake_ns() == 900 * S
 
 
 # --- time and the end -----------------------------------------------------------------------------

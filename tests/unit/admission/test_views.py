@@ -106,6 +106,19 @@ def test_who_waits_in_a_closed_class_learns_when_it_opens(
     )
 
 
+def test_a_closed_class_is_limited_by_that_whatever_else_is_in_the_way(
+    book: Any, request_spec: Callable[..., Any], wait: Any, seat: Any
+) -> None:
+    seat(book, request_spec(1))
+    wait(book, request_spec(2, "chat"))
+    wait(book, request_spec(3, "loop"))
+    book.closed["loop"] = None
+    standing = views.standing(book, 3, NOW)
+    assert standing is not None
+    assert standing.limited_by is Binding.CLOSED
+    assert ask(book, "loop").limited_by is Binding.CLOSED
+
+
 def test_a_standing_has_the_expected_wait(
     book: Any, request_spec: Callable[..., Any], wait: Any, seat: Any
 ) -> None:
@@ -194,6 +207,13 @@ def test_a_request_of_that_size_may_not_fit_where_a_smaller_would(
 def test_a_class_that_lets_newcomers_wait_while_closed_says_closed(book: Any) -> None:
     book.closed["loop"] = 5 * S
     assert ask(book, "loop") == Verdict(1, Binding.CLOSED)
+
+
+def test_who_comes_first_starts_first(
+    book: Any, request_spec: Callable[..., Any], wait: Any
+) -> None:
+    wait(book, request_spec(1))
+    assert ask(book, "loop").position == 2
 
 
 def test_another_pool_may_be_cold(
@@ -315,13 +335,24 @@ def test_a_newcomer_waits_for_nothing_where_a_seat_is_free(
     assert expected(book, "chat") is None
 
 
+def test_room_for_the_smallest_is_enough(
+    make_book: Callable[..., Any],
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    seat: Any,
+) -> None:
+    for kv_tok, wait_ns in ((22, 0), (21, None)):
+        book = make_book(pools=(pool_spec("a", kv_tok=kv_tok),))
+        seat(book, request_spec(1))
+        assert expected(book, "chat") == wait_ns
+
+
 def test_a_newcomer_waits_behind_those_who_wait(
     make_book: Callable[..., Any],
     pool_spec: Callable[..., Any],
     request_spec: Callable[..., Any],
     wait: Any,
 ) -> None:
-    """A seat is free, and the one who waits does not fit: neither would who comes after it."""
     book = make_book(pools=(pool_spec("a"),))
     wait(book, request_spec(2))
     drains(book, "chat", 40)

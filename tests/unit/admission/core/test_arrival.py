@@ -261,3 +261,13 @@ def test_time_that_has_passed_is_seen_before_the_newcomer(core: Any) -> None:
     first, last = c.arrive(3)
     assert (first.rid, first.queued) == (2, True)
     assert last == Queue(3)
+
+
+def test_what_it_lets_start_starts_though_the_newcomer_is_refused(core: Any, make: Any) -> None:
+    c = core(make.pool(seats=2, kv_tok=100))
+    c.arrive(1, max_tok=60)
+    c.arrive(2, max_tok=80, deadline_ns=S)
+    c.arrive(3)
+    c.now = S
+    expired, granted, refused = c.arrive(4, max_tok=100_000)
+    assert (expired.rid, granted, refused.rid) == (2, Grant(3), 4)

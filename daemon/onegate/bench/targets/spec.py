@@ -1,0 +1,92 @@
+"""How a target is named on the command line, and what is made of the name."""
+
+from msgspec import Struct, structs
+
+from onegate.bench.targets.base import Log, Target, TargetError
+from onegate.bench.targets.gate import GateTarget
+from onegate.bench.targets.host import HostTarget
+from onegate.client.connect import socket_path
+from onegate.config import ConfigError, check, load
+
+KINDS = ("gate", "host", "private", "openai", "ollama")
+HTTP_KINDS = ("openai", "ollama")
+FORMS = (
+    "gate[:SOCKET] · host[:CONFIG] · private[:CONFIG] · openai:URL · ollama:URL, "
+    "each with an optional #MODEL"
+)
+_SCRIPTED = '[engine]\nkind = "scripted"\n'
+
+
+class Spec(Struct, frozen=True):
+    """A target by its kind; `where` is a socket, a configuration file or a URL, "" the default.
+
+    `label` is what a report calls it, where that is not what the rest says.
+    """
+
+    kind: str
+    where: str = ""
+    model: str | None = None
+    label: str = ""
+
+    def __str__(self) -> str:
+        if self.label:
+            return self.label
+        text = f"{self.kind}:{self.where}" if self.where else self.kind
+        return text if self.model is None else f"{text}#{self.model}"
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all callers must share one generator: a host has one daemon, and only one."""
+        return self.kind == "host"
+
+    def at(self, socket: str) -> "Spec":
+        """The same target, once its private daemon listens at `socket`."""
+        return structs.replace(self, kind="gate", where=socket, label=str(self))
+
+
+def read_spec(text: str) -> Spec:
+    """`KIND[:WHERE][#MODEL]`. Raises TargetError."""
+    rest, _, model = text.partition("#")
+    kind, _, where = rest.partition(":")
+    if kind not in KINDS:
+        raise TargetError(f"{text!r} is no target: it is {FORMS}")
+    if kind in HTTP_KINDS and not where.startswith(("http://", "https://", "unix:/")):
+        raise TargetError(f"{text!r} lacks its URL: {kind}:http://127.0.0.1:PORT, or unix:/PATH")
+    return Spec(kind=kind, where=where, model=model or None)
+
+
+def engine_text(spec: Spec) -> str:
+    """The configuration of a host or a private daemon. Raises TargetError."""
+    if not spec.where:
+        return _SCRIPTED
+    try:
+        with open(spec.where, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetError(f"{spec}: {error}") from error
+
+
+def build(spec: Spec, *, ready_s: float, log: Log) -> Target:
+    """The target, not opened. Raises TargetError."""
+    if spec.kind == "gate":
+        return GateTarget(socket_path(spec.where), spec.model, ready_s=ready_s)
+    if spec.kind == "host":
+        try:
+            config = load(spec.where, environ={}) if spec.where else check(_SCRIPTED)
+        except ConfigError as error:
+            raise TargetError(f"{spec}: {error}") from error
+        return HostTarget.of(config.engine, spec.model, ready_s=ready_s, log=log)
+    if spec.kind in HTTP_KINDS:
+        return _http(spec, ready_s)
+    raise TargetError(f"{spec} has to be started before it can be measured")
+
+
+def _http(spec: Spec, ready_s: float) -> Target:
+    """Loaded only here: the rest of the harness does without its library."""
+    try:
+        from onegate.bench.targets.ollama import OllamaTarget
+        from onegate.bench.targets.openai import OpenAiTarget
+    except ImportError as error:
+        raise TargetError(f"{spec} needs one more package: pip install 'onegate[bench]'") from error
+    kind = OpenAiTarget if spec.kind == "openai" else OllamaTarget
+    return kind(spec.where, spec.model, ready_s=ready_s)

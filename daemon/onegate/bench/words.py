@@ -1,0 +1,126 @@
+"""Figures as short texts, the same on a terminal and on a page."""
+
+from collections.abc import Sequence
+
+from onegate.bench.compare import Ratio
+from onegate.bench.figures import ClassFigures
+from onegate.bench.report import Document
+from onegate.bench.stats import Quantiles, Spread
+
+ROW_HEAD = (
+    *("class", "requests", "TTFT ms", "ITL ms", "TPOT ms", "E2E ms", "queue ms", "tokens/s"),
+    *("goodput/s", "met", "refused", "failed", "left", "wasted tok"),
+)
+RATIO_HEAD = ("class", "load", "measure", "ratio", "difference", "A ÷ A", "")
+
+
+def row_cells(row: ClassFigures, label: str) -> list[str]:
+    """One class under ROW_HEAD; percentiles as p50 / p95 / p99."""
+    quantities = (row.ttft_ms, row.itl_ms, row.tpot_ms, row.e2e_ms, row.queue_ms)
+    return [
+        row.name + label,
+        str(row.scheduled),
+        *(three(q) for q in quantities),
+        f"{row.tok_per_s:.1f}",
+        f"{row.goodput_per_s:.2f}",
+        share(row.met_share),
+        share(row.refused_share),
+        str(row.outcomes["failed"] + row.outcomes["expired"]),
+        str(row.outcomes["left"]),
+        str(row.wasted_tok),
+    ]
+
+
+def ratio_cells(row: Ratio) -> list[str]:
+    """One ratio under RATIO_HEAD."""
+    return [
+        row.cls,
+        f"{row.load:g}",
+        row.measure,
+        spread(row.ratio, "{:.3f}"),
+        spread(row.difference, "{:+.1f}"),
+        "" if row.noise is None else spread(row.noise, "{:.3f}"),
+        {None: "", True: "beyond noise", False: "within noise"}[row.beyond_noise],
+    ]
+
+
+def ratio_tables(doc: Document) -> list[tuple[str, Sequence[Ratio]]]:
+    """Titles and ratios, those that there are; noise alone only where nothing has it beside it."""
+    titled: list[tuple[str, Sequence[Ratio]]] = [("A ÷ B", doc.ratios)]
+    titled += [(f"{side}: beside the others ÷ alone", r) for side, r in doc.interference.items()]
+    found = [(title, ratios) for title, ratios in titled if ratios]
+    return found if found or not doc.noise else [("A ÷ A", doc.noise)]
+
+
+def reason_lines(doc: Document) -> list[str]:
+    """Why requests did not finish, of the classes that had such."""
+    return [
+        f"{report.side} {row.name}, load {report.load:g}: "
+        + ", ".join(f"{n} {reason}" for reason, n in sorted(row.reasons.items()))
+        for report in doc.loads
+        for row in report.together
+        if row.reasons
+    ]
+
+
+def retry_lines(doc: Document) -> list[str]:
+    """What came of coming back, of the classes that do."""
+    patient = {cls.name for cls in doc.scenario.classes if cls.retry.kind != "never"}
+    return [
+        f"{report.side} {row.name}, load {report.load:g}: "
+        f"{_plain(row.attempts_per_success)} attempts per success, "
+        f"hint error ms {three(row.hint_error_ms)}"
+        for report in doc.loads
+        for row in report.together
+        if row.name in patient
+    ]
+
+
+def effort(doc: Document) -> str:
+    """What measuring took, and what the target's processes did."""
+    cores = max((c for part in doc.parts for c in part.generator_cores), default=0.0)
+    lag_ms = max((part.generator_lag_ms for part in doc.parts), default=0.0)
+    late = [row.late_ms.p99 for report in doc.loads for row in report.together]
+    late_ms = max((ms for ms in late if ms is not None), default=0.0)
+    text = (
+        f"generator: at most {cores:.0%} of a core, p99 late {late_ms:.1f} ms, "
+        f"worst lag {lag_ms:.1f} ms"
+    )
+    for side in doc.sides:
+        used = [part.use.cores[side.side] for part in doc.parts if side.side in part.use.cores]
+        if used:
+            text += f"; {side.side} with its engine: at most {max(used):.2f} cores"
+            own = [part.use.cores.get(f"{side.side} itself", 0.0) for part in doc.parts]
+            text += f", without {max(own):.2f}"
+    foreign = [p.use.foreign_share for p in doc.parts if p.use.foreign_share is not None]
+    if foreign:
+        text += f"; other programs: at most {max(foreign):.0%} of the machine"
+    return text
+
+
+def three(q: Quantiles) -> str:
+    """p50 / p95 / p99."""
+    if q.p50 is None or q.p95 is None or q.p99 is None:
+        return "–"
+    return " / ".join(number(value) for value in (q.p50, q.p95, q.p99))
+
+
+def number(value: float) -> str:
+    """As many digits as mean something."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def spread(value: Spread, form: str) -> str:
+    """Median, and in brackets the lowest and the highest of several."""
+    text = form.format(value.median)
+    if value.n == 1:
+        return text
+    return f"{text} ({form.format(value.low)} to {form.format(value.high)})"

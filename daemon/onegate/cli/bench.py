@@ -1,0 +1,198 @@
+"""`onegate bench`: an open-loop load of several classes, against this daemon or something else."""
+
+import asyncio
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from onegate.bench.conduct import Conductor, Settings, Tell
+from onegate.bench.page import page
+from onegate.bench.read import load_scenario, shipped, shipped_text
+from onegate.bench.report import Document, document, plain
+from onegate.bench.scenario import Scenario
+from onegate.bench.targets.base import TargetError
+from onegate.bench.targets.spec import FORMS, Spec, engine_text, read_spec
+from onegate.cli.bench_table import print_report
+from onegate.cli.demo import configuration, wait_for_model
+from onegate.cli.exits import Exit, UsageError
+from onegate.cli.options import Json, Socket
+from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon, endings_raise
+from onegate.cli.terminal import Progress, complain, say, say_json
+from onegate.config import ConfigError
+
+_BAR = 24
+_MOST = 64  # repeats, and generators
+
+
+def bench(
+    scenario: Annotated[
+        str | None,
+        Parameter(
+            name="SCENARIO",
+            help="Name of a shipped scenario, a path to your own, or trace:FILE.",
+        ),
+    ] = None,
+    /,
+    *,
+    on: Annotated[str, Parameter(help=f"What to measure: {FORMS}.")] = "gate",
+    vs: Annotated[
+        str | None, Parameter(help="Measure this too, in turn with the other, and print ratios.")
+    ] = None,
+    aa: Annotated[
+        bool,
+        Parameter(negative="", help="First measure the target against itself, for the noise."),
+    ] = False,
+    repeats: Annotated[int, Parameter(help="How often each part is run.")] = 3,
+    duration: Annotated[
+        float | None, Parameter(help="Seconds of the measured window, instead of the scenario's.")
+    ] = None,
+    generators: Annotated[
+        int, Parameter(help="Processes that send, for each side and user of the scenario.")
+    ] = 1,
+    html: Annotated[
+        Path | None, Parameter(help="Also write the report, with plots, to this HTML file.")
+    ] = None,
+    show: Annotated[
+        bool, Parameter(negative="", help="Print the scenario instead; without one, list them.")
+    ] = False,
+    json: Json = False,
+    socket: Socket = None,
+) -> int:
+    """Send a scheduled load and say how each class fared, alone and beside the others.
+
+    Requests are sent at their moment whatever became of earlier ones, so a stall of the target
+    shows in full. Exit code 3 means that the machine or the generator was too busy with other
+    things for the figures to mean anything; the report says what it was.
+
+    **Examples**
+
+    ```
+    onegate bench chat
+    onegate bench chat+loop+batch --vs host:/etc/onegate/onegate.toml --aa --html report.html
+    onegate bench trace:AzureLLMInferenceTrace_conv.csv --repeats 1
+    onegate bench --show overload
+    ```
+    """
+    try:
+        if show:
+            say(shipped_text(scenario).rstrip() if scenario else "\n".join(shipped()))
+            return Exit.DONE
+        if scenario is None:
+            raise UsageError(f"name a scenario: {', '.join(shipped())}, or a path to your own")
+        sides = {"A": read_spec(on)} | ({} if vs is None else {"B": read_spec(vs)})
+        if socket is not None:
+            sides = {name: _at(spec, socket) for name, spec in sides.items()}
+        result = _measure(
+            _scenario(scenario, duration),
+            sides,
+            Settings(
+                repeats=_within("--repeats", repeats),
+                noise=aa,
+                generators=_within("--generators", generators),
+            ),
+        )
+    except ConfigError as error:
+        return _failed(
+            [f"{scenario}: {problem}" for problem in error.errors], json, Exit.BAD_CONFIG
+        )
+    except TargetError as error:
+        return _failed([str(error)], json, Exit.UNAVAILABLE)
+    if html is not None:
+        _write(html, page(result))
+    if json:
+        say_json(plain(result))
+    else:
+        print_report(result)
+    for text in result.complaints:
+        complain(text)
+    return Exit.DONE if result.quiet else Exit.TOO_NOISY
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        # The measurement took minutes: it is still printed.
+        complain(f"{path} cannot be written: {error.strerror}")
+
+
+def _within(name: str, number: int) -> int:
+    if not 1 <= number <= _MOST:
+        raise UsageError(f"{name} takes a number from 1 to {_MOST}")
+    return number
+
+
+def _failed(texts: list[str], json: bool, code: Exit) -> int:
+    if json:
+        say_json({"error": {"reason": None, "message": "; ".join(texts)}})
+    for text in texts:
+        complain(text)
+    return code
+
+
+def _scenario(name: str, duration_s: float | None) -> Scenario:
+    found = load_scenario(name)
+    if duration_s is None:
+        return found
+    if not 0.1 <= duration_s <= 86_400:
+        raise UsageError("--duration takes seconds from 0.1 to 86400")
+    starts_s = max(cls.start_s for cls in found.classes)
+    if duration_s <= starts_s:
+        raise UsageError(f"a class of this scenario starts only after {starts_s:g} s")
+    return msgspec.structs.replace(found, duration_s=duration_s)
+
+
+def _at(spec: Spec, socket: str) -> Spec:
+    """A daemon that was named no other way is the one that `--socket` names."""
+    plain_gate = spec.kind == "gate" and not spec.where
+    return msgspec.structs.replace(spec, where=socket) if plain_gate else spec
+
+
+def _measure(scenario: Scenario, sides: dict[str, Spec], settings: Settings) -> Document:
+    """Run it, with the private daemons that it needs. Raises TargetError."""
+    progress = Progress()
+    try:
+        with endings_raise(), asyncio.Runner() as runner, ExitStack() as stack:
+            running = {name: _running(stack, spec) for name, spec in sides.items()}
+            return runner.run(_conduct(scenario, running, settings, progress))
+    finally:
+        progress.clear()
+
+
+def _running(stack: ExitStack, spec: Spec) -> Spec:
+    """The same target, started where it is a private one. Raises TargetError."""
+    if spec.kind != "private":
+        return spec
+    daemon = stack.enter_context(PrivateDaemon(_config(spec)))
+    try:
+        wait_for_model(daemon)
+    except DaemonEnded as error:
+        raise TargetError(f"{spec}: {error}") from error
+    return spec.at(daemon.socket)
+
+
+def _config(spec: Spec) -> str:
+    """A private daemon's: its engine, and its owner may do everything."""
+    return engine_text(spec) + configuration("scripted", os.getuid()).partition("\n\n")[2]
+
+
+async def _conduct(
+    scenario: Scenario, sides: dict[str, Spec], settings: Settings, progress: Progress
+) -> Document:
+    def tell(now: Tell) -> None:
+        progress.show(line(now))
+
+    async with Conductor(scenario, sides, settings, tell) as conductor:
+        return document(await conductor.run())
+
+
+def line(now: Tell) -> str:
+    """One line of progress: a bar for the whole run, and what is going on."""
+    share = (now.number + (now.done / now.requests if now.requests else 0.0)) / max(1, now.of)
+    full = round(share * _BAR)
+    bar = "█" * full + "░" * (_BAR - full)
+    return f"{bar} {now.number + 1}/{now.of} {now.part}: {now.done} of {now.requests} requests"

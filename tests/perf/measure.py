@@ -1,0 +1,459 @@
+"""Fills RESULTS.md beside this file: python tests/perf/measure.py [--quick] [FIGURE...]
+
+Daemons and engine hosts are this script's own and gone at its end. Takes half an hour, a few
+minutes with --quick, and wants a machine that does nothing else; what should not be believed is
+marked.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from onegate import AsyncClient, Client, OnegateError
+from onegate.bench.compare import Ratio
+from onegate.bench.conduct import Conductor, Settings
+from onegate.bench.figures import ClassFigures
+from onegate.bench.read import check_scenario
+from onegate.bench.report import Document, document
+from onegate.bench.stats import Spread
+from onegate.bench.targets.spec import Spec
+from onegate.clock import monotonic_ns, wall_ms
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+READY_S = 60.0
+# Both loops are started the same way, so that nothing else differs.
+LOOPS = {
+    "uvloop": "from onegate.server.main import main; main()",
+    "asyncio": (
+        "import asyncio, uvloop; uvloop.run = asyncio.run; "
+        "from onegate.server.main import main; main()"
+    ),
+}
+
+
+class Row(NamedTuple):
+    """One line of the table. `believed`: the machine was quiet."""
+
+    figure: str
+    measured: str
+    noise: str
+    bar: str
+    met: bool | None
+    believed: bool
+
+
+# --- targets --------------------------------------------------------------------------------------
+
+
+def engine(**pool: float) -> str:
+    """A configuration with the scripted engine, whose keys are `pool`'s."""
+    keys = {
+        "kv_tok": 1_000_000,
+        "context_tok": 8192,
+        "max_step_tok": 8192,
+        "b_ms_per_prefill_tok": 0.0,
+        "c_ms_per_seq": 0.0,
+    } | pool
+    lines = "\n".join(f"{key} = {value}" for key, value in keys.items())
+    grant = f'[[grant]]\nuid = {os.getuid()}\nceiling = "interactive"\nadmin = true\n'
+    gate = "[gate]\nmax_in_flight = 128\nsessions_per_uid = 2000\nsessions_total = 2000\n"
+    # Nothing but the engine's seats may limit: one caller takes the whole class.
+    cls = '[[class]]\nname = "interactive"\nper_principal_share = 1.0\nmax_queued_tok = 1000000\n'
+    return f'[engine]\nkind = "scripted"\n[[engine.scripted.pools]]\n{lines}\n{gate}{cls}{grant}'
+
+
+@contextmanager
+def daemon(config: str, loop: str = "uvloop") -> Iterator[Spec]:
+    """A daemon on this loop, with its model loaded."""
+    with tempfile.TemporaryDirectory(prefix="onegate-perf-") as folder:
+        file, path = Path(folder) / "onegate.toml", f"{folder}/s"
+        file.write_text(config, encoding="utf-8")
+        with (Path(folder) / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", LOOPS[loop], "--config", file, "--socket", path],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            wait_ready(path, process)
+            yield Spec("gate", path, label=f"gate on {loop}")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(READY_S)
+
+
+def wait_ready(path: str, process: "subprocess.Popen[bytes]") -> None:
+    """Until a model is loaded."""
+    ends_ns = monotonic_ns() + round(READY_S * 1e9)
+    while monotonic_ns() < ends_ns and process.poll() is None:
+        try:
+            with Client(path) as gate:
+                if any(pool.state == "ready" for pool in gate.status().pools):
+                    return
+        except OnegateError:
+            # It does not listen yet.
+            pass
+        subprocess.run(["sleep", "0.1"], check=True)
+    raise SystemExit(f"the daemon did not come up: {Path(path).with_name('log').read_text()}")
+
+
+@contextmanager
+def host(config: str) -> Iterator[Spec]:
+    """A bare host of the same engine."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(config)
+        file.flush()
+        yield Spec("host", file.name, label="bare host")
+
+
+def measure(text: str, sides: dict[str, Spec], repeats: int, *, noise: bool = True) -> Document:
+    """Run a scenario."""
+    return asyncio.run(conduct(text, sides, repeats, noise=noise))
+
+
+async def conduct(text: str, sides: dict[str, Spec], repeats: int, *, noise: bool) -> Document:
+    settings = Settings(repeats=repeats, noise=noise)
+    async with Conductor(check_scenario(text), sides, settings, lambda now: None) as running:
+        return document(await running.run())
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def throughput(repeats: int, window_s: float) -> Iterator[Row]:
+    """Every seat taken all the time, on both sides."""
+    for streams in (1, 4, 16):
+        config = engine(max_seqs=streams, a_ms=20.0, b_ms_per_prefill_tok=0.02, c_ms_per_seq=0.5)
+        text = f"""
+            duration_s = {window_s}
+            warmup_s = 1
+            [[class]]
+            name = "load"
+            asks = "interactive"
+            clients = {streams}
+            cut = true
+            arrivals = {{ kind = "deterministic", rate_per_s = {0.8 * streams} }}
+            prompt = {{ tok = 64 }}
+            output = {{ tok = 64 }}
+            """
+        with daemon(config) as gate, host(config) as bare:
+            doc = measure(text, {"A": gate, "B": bare}, repeats)
+        ratio = of(doc.ratios, "load", "tokens/s")
+        yield Row(
+            f"tokens/s through the daemon ÷ on a bare host, {streams} streams",
+            spread(ratio.ratio),
+            spread(ratio.noise),
+            "≥ 0.95",
+            ratio.ratio.median >= 0.95,
+            doc.quiet,
+        )
+
+
+def added_ttft(repeats: int, window_s: float) -> Iterator[Row]:
+    """One request at a time."""
+    config = engine(max_seqs=16, a_ms=10.0)
+    text = f"""
+        duration_s = {window_s}
+        [[class]]
+        name = "probe"
+        asks = "interactive"
+        arrivals = {{ kind = "poisson", rate_per_s = 5 }}
+        prompt = {{ tok = 64 }}
+        output = {{ tok = 4 }}
+        """
+    with daemon(config) as gate, host(config) as bare:
+        doc = measure(text, {"A": gate, "B": bare}, repeats)
+    ratio = of(doc.ratios, "probe", "TTFT p50")
+    yield Row(
+        "added TTFT p50, daemon less bare host",
+        f"{ratio.difference.median:+.2f} ms ({ratio.difference.low:+.2f} to "
+        f"{ratio.difference.high:+.2f})",
+        f"{of(doc.noise, 'probe', 'TTFT p50').difference.median:+.2f} ms",
+        "≤ 5 ms",
+        ratio.difference.median <= 5.0,
+        doc.quiet,
+    )
+
+
+STREAMS = """
+    duration_s = {window_s}
+    warmup_s = 2
+    drain_s = 2
+    isolate = {isolate}
+    [[class]]
+    name = "probe"
+    asks = "interactive"
+    arrivals = {{ kind = "poisson", rate_per_s = 4 }}
+    prompt = {{ tok = 64 }}
+    output = {{ tok = 2 }}
+    [[class]]
+    name = "streams"
+    asks = "interactive"
+    clients = 64
+    cut = true
+    arrivals = {{ kind = "burst", size = 64, every_s = {every_s} }}
+    prompt = {{ tok = 64 }}
+    output = {{ tok = {output_tok} }}
+    """
+
+
+def crowd(repeats: int, window_s: float) -> Iterator[Row]:
+    """1,000 idle connections and 64 streams: the daemon's own share of what a probe waits."""
+    config = engine(max_seqs=128, a_ms=20.0)
+    text = STREAMS.format(
+        window_s=window_s, every_s=window_s, output_tok=round(window_s * 50), isolate="[]"
+    )
+    with daemon(config) as crowded, daemon(config) as empty:
+        sides = {"A": crowded, "B": empty}
+        doc = asyncio.run(with_idle(crowded.where, 1000, conduct(text, sides, repeats, noise=True)))
+    ratio = of(doc.ratios, "probe", "TTFT p50")
+    yield Row(
+        "TTFT p50 beside 64 streams: with 1,000 idle connections ÷ without",
+        spread(ratio.ratio),
+        spread(ratio.noise),
+        "within noise",
+        ratio.beyond_noise is False,
+        doc.quiet,
+    )
+    text = STREAMS.format(
+        window_s=window_s, every_s=window_s, output_tok=round(window_s * 50), isolate='["probe"]'
+    )
+    with daemon(config) as gate, host(config) as bare:
+        doc = measure(text, {"A": gate, "B": bare}, repeats)
+    ratio = of(doc.ratios, "probe", "TTFT p50")
+    yield Row(
+        "TTFT p50 beside 64 streams: daemon ÷ bare host",
+        spread(ratio.ratio),
+        spread(ratio.noise),
+        "",
+        None,
+        doc.quiet,
+    )
+    found = of(doc.interference["A"], "probe", "TTFT p50")
+    yield Row(
+        "TTFT p50 through the daemon: beside 64 streams ÷ alone (steps of 20 ms, phase included)",
+        f"{spread(found.ratio)}, {found.difference.median:+.1f} ms",
+        "",
+        "",
+        None,
+        doc.quiet,
+    )
+
+
+async def with_idle(path: str, count: int, measured: Coroutine[None, None, Document]) -> Document:
+    """Measure while so many connections lie open and silent."""
+    async with AsyncExitStack() as stack:
+        for _ in range(count):
+            await stack.enter_async_context(AsyncClient(path))
+        return await measured
+
+
+def daemon_cpu(repeats: int, window_s: float) -> Iterator[Row]:
+    """64 streams of 20 tokens a second, on both event loops."""
+    config = engine(max_seqs=64, a_ms=50.0)
+    text = STREAMS.format(
+        window_s=window_s, every_s=window_s, output_tok=round(window_s * 20), isolate="[]"
+    ).replace("rate_per_s = 4", "rate_per_s = 0.1")
+    with daemon(config) as gate, daemon(config, "asyncio") as plain:
+        doc = measure(text, {"A": gate, "B": plain}, repeats, noise=False)
+    for side, loop in (("A", "uvloop"), ("B", "asyncio")):
+        shares = [
+            part.use.cores[f"{side} itself"]
+            for part in doc.parts
+            if part.part.startswith(f"measure {side},")
+        ]
+        tokens = sum(r.tok_per_s for r in together(doc, side))
+        yield Row(
+            f"daemon CPU at 64 streams × 20 tok/s on {loop} ({tokens:.0f} tok/s came)",
+            f"{sorted(shares)[len(shares) // 2]:.1%} of a core ({min(shares):.1%} to "
+            f"{max(shares):.1%})",
+            "",
+            "aim ≤ 5 %",
+            None,
+            doc.quiet,
+        )
+
+
+def loops(repeats: int, window_s: float) -> Iterator[Row]:
+    """Short answers, many of them: what a request costs on either loop."""
+    config = engine(max_seqs=128, a_ms=4.0)
+    text = f"""
+        duration_s = {window_s}
+        [[class]]
+        name = "many"
+        asks = "interactive"
+        clients = 16
+        arrivals = {{ kind = "poisson", rate_per_s = 100 }}
+        prompt = {{ tok = 16 }}
+        output = {{ tok = 8 }}
+        """
+    with daemon(config) as gate, daemon(config, "asyncio") as plain:
+        doc = measure(text, {"A": gate, "B": plain}, repeats)
+    for name in ("TTFT p50", "TTFT p99"):
+        ratio = of(doc.ratios, "many", name)
+        yield Row(
+            f"{name} at 100 requests/s: uvloop ÷ asyncio",
+            spread(ratio.ratio),
+            spread(ratio.noise),
+            "",
+            None,
+            doc.quiet,
+        )
+
+
+def closed_form(repeats: int, window_s: float) -> Iterator[Row]:
+    """A bare host with 100 ms steps and answers that do not meet."""
+    config = engine(
+        max_seqs=16, a_ms=100.0, b_ms_per_prefill_tok=1.0, c_ms_per_seq=10.0, max_step_tok=4096
+    )
+    text = f"""
+        duration_s = {window_s}
+        warmup_s = 0.7
+        [[class]]
+        name = "chat"
+        arrivals = {{ kind = "deterministic", rate_per_s = {1 / 0.7} }}
+        prompt = {{ tok = 50 }}
+        output = {{ tok = 5 }}
+        limits = {{ ttft_ms = 1000 }}
+        """
+    with host(config) as bare:
+        doc = measure(text, {"A": bare}, repeats, noise=False)
+    (row,) = together(doc, "A")
+    for name, found, expected in (
+        ("TTFT p50", row.ttft_ms.p50, 150.0),
+        ("TTFT p99", row.ttft_ms.p99, 150.0),
+        ("ITL p50", row.itl_ms.p50, 110.0),
+        ("ITL p99", row.itl_ms.p99, 110.0),
+        ("goodput", row.goodput_per_s, row.offered_per_s),
+    ):
+        assert found is not None
+        off = found / expected - 1
+        yield Row(
+            f"the harness against the closed form: {name}",
+            f"{found:.2f}, not {expected:.2f}: {off:+.2%}",
+            "",
+            "within 3 %",
+            abs(off) <= 0.03,
+            doc.quiet,
+        )
+
+
+def generator(repeats: int, window_s: float) -> Iterator[Row]:
+    """500 scheduled arrivals a second from one generator."""
+    text = f"""
+        duration_s = {window_s}
+        [[class]]
+        name = "many"
+        clients = 16
+        arrivals = {{ kind = "deterministic", rate_per_s = 500 }}
+        prompt = {{ tok = 16 }}
+        output = {{ tok = 4 }}
+        """
+    with host(engine(max_seqs=128, a_ms=4.0)) as bare:
+        doc = measure(text, {"A": bare}, repeats, noise=False)
+    (row,) = together(doc, "A")
+    cores = max(share for part in doc.parts for share in part.generator_cores)
+    assert row.late_ms.p99 is not None
+    yield Row(
+        "the generator at 500 arrivals/s",
+        f"{row.offered_per_s:.0f}/s sent, {cores:.0%} of a core, p99 late {row.late_ms.p99:.1f} ms",
+        "",
+        "one core, p99 late ≤ 10 ms",
+        cores <= 1.0 and row.late_ms.p99 <= 10.0,
+        doc.quiet,
+    )
+
+
+FIGURES: dict[str, Callable[[int, float], Iterator[Row]]] = {
+    "closed-form": closed_form,
+    "generator": generator,
+    "throughput": throughput,
+    "added-ttft": added_ttft,
+    "crowd": crowd,
+    "daemon-cpu": daemon_cpu,
+    "loops": loops,
+}
+
+
+def of(found: list[Ratio], cls: str, measure: str) -> Ratio:
+    return next(row for row in found if (row.cls, row.measure) == (cls, measure))
+
+
+def together(doc: Document, side: str) -> list[ClassFigures]:
+    return next(report.together for report in doc.loads if report.side == side)
+
+
+def spread(value: Spread | None) -> str:
+    if value is None:
+        return ""
+    return f"{value.median:.3f} ({value.low:.3f} to {value.high:.3f})"
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def page(rows: list[Row], repeats: int, window_s: float) -> str:
+    """RESULTS.md."""
+    from onegate.bench import machine
+
+    facts = machine.facts()
+    lines = [
+        "# Measured",
+        "",
+        "Written by `python tests/perf/measure.py`; do not edit. Ratios are medians over the",
+        "repeats with the lowest and the highest, both sides measured in turn; noise is one side",
+        "against itself. *Noisy* means that the machine did other things meanwhile: look at the",
+        "noise, and measure again on a quiet one. No test judges these figures.",
+        "",
+        f"{facts.cpu}, {facts.cores} cores, {facts.memory_gib:g} GiB, Linux {facts.kernel}, Python "
+        f"{facts.python}; {repeats} repeats of {window_s:g} s; {today()}.",
+        "",
+        "| figure | measured | noise | bar | |",
+        "|---|---|---|---|---|",
+    ]
+    words = {True: "met", False: "**missed**", None: ""}
+    for row in rows:
+        verdict = words[row.met] if row.believed else f"{words[row.met]} *noisy*".strip()
+        lines.append(f"| {row.figure} | {row.measured} | {row.noise} | {row.bar} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def today() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(wall_ms() / 1000, UTC).date().isoformat()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES))
+    parser.add_argument("--quick", action="store_true", help="few and short repeats")
+    parser.add_argument("--print", action="store_true", help="do not write the file")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.figures) - set(FIGURES):
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
+    repeats, window_s = (2, 5.0) if arguments.quick else (5, 15.0)
+    rows: list[Row] = []
+    for name in arguments.figures or FIGURES:
+        for row in FIGURES[name](repeats, window_s):
+            sys.stderr.write(f"{row.figure}: {row.measured} {row.bar}\n")
+            rows.append(row)
+    text = page(rows, repeats, window_s)
+    if arguments.print or arguments.figures:
+        sys.stdout.write(text)
+    else:
+        RESULTS.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Names of targets."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from onegate.bench.targets.base import TargetError
+from onegate.bench.targets.gate import GateTarget
+from onegate.bench.targets.host import HostTarget
+from onegate.bench.targets.spec import Spec, build, engine_text, read_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("gate", Spec("gate")),
+        ("gate:/run/s#tiny", Spec("gate", "/run/s", "tiny")),
+        ("host:/etc/a.toml", Spec("host", "/etc/a.toml")),
+        ("private#tiny", Spec("private", "", "tiny")),
+        ("openai:http://h:8000/v1#a/b", Spec("openai", "http://h:8000/v1", "a/b")),
+        ("ollama:unix:/run/o.sock", Spec("ollama", "unix:/run/o.sock")),
+    ],
+)
+def test_a_name_is_read_and_written_back(text: str, spec: Spec) -> None:
+    assert read_spec(text) == spec
+    assert str(spec) == text
+
+
+def test_what_is_no_target_says_what_is() -> None:
+    with pytest.raises(TargetError, match=r"'steam:x' is no target: it is gate"):
+        read_spec("steam:x")
+    with pytest.raises(TargetError, match="lacks its URL: ollama:http"):
+        read_spec("ollama:localhost")
+
+
+def test_a_private_daemon_keeps_its_name() -> None:
+    running = Spec("private", "a.toml").at("/tmp/s")
+    assert (running.kind, running.where, str(running)) == ("gate", "/tmp/s", "private:a.toml")
+
+
+def test_what_a_target_is_built_from(tmp_path: Path) -> None:
+    assert isinstance(build(Spec("gate", "/s"), ready_s=1.0, log=print), GateTarget)
+    assert isinstance(build(Spec("host"), ready_s=1.0, log=print), HostTarget)
+    with pytest.raises(TargetError, match="has to be started"):
+        build(Spec("private"), ready_s=1.0, log=print)
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[engine]\nkind = 'ollama'\n")
+    with pytest.raises(TargetError, match="no engine of kind"):
+        build(Spec("host", str(bad)), ready_s=1.0, log=print)
+    bad.write_text("[engine]\nkind = 'steam'\n")
+    with pytest.raises(TargetError, match=r"engine\.kind"):
+        build(Spec("host", str(bad)), ready_s=1.0, log=print)
+
+
+def test_the_engine_of_a_private_daemon(tmp_path: Path) -> None:
+    assert 'kind = "scripted"' in engine_text(Spec("private"))
+    (tmp_path / "a.toml").write_text("[engine]\n")
+    assert engine_text(Spec("private", str(tmp_path / "a.toml"))) == "[engine]\n"
+    with pytest.raises(TargetError, match=r"private:/none: .*No such file"):
+        engine_text(Spec("private", "/none"))
+    assert read_spec("host").one_process
+    assert not read_spec("gate").one_process
+
+
+def test_http_servers_need_a_package_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http", "ollama", "openai"):
+        monkeypatch.delitem(sys.modules, f"onegate.bench.targets.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(TargetError, match=r"pip install 'onegate\[bench\]'"):
+        build(Spec("openai", "http://h"), ready_s=1.0, log=print)
+
+
+def test_http_servers_by_their_dialect() -> None:
+    pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
+    for kind in ("openai", "ollama"):
+        target = build(Spec(kind, "http://h"), ready_s=1.0, log=print)
+        assert type(target).__name__.lower() == f"{kind}target"

@@ -1,0 +1,81 @@
+"""Cells and lines of the report."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from onegate.bench.record import Outcome
+from onegate.bench.report import document
+from onegate.bench.scenario import Retry
+from onegate.bench.stats import Quantiles, Spread
+from onegate.bench.words import (
+    RATIO_HEAD,
+    ROW_HEAD,
+    effort,
+    number,
+    ratio_cells,
+    reason_lines,
+    retry_lines,
+    row_cells,
+    share,
+    spread,
+    three,
+)
+
+
+def test_three_percentiles_or_nothing() -> None:
+    assert three(Quantiles(n=3, p50=1.23, p95=45.6, p99=789.4, max=1000.0)) == "1.2 / 45.6 / 789"
+    assert three(Quantiles(n=0)) == "–"
+
+
+def test_numbers_have_the_digits_that_mean_something() -> None:
+    assert [number(v) for v in (0.04, 99.94, 100.2)] == ["0.0", "99.9", "100"]
+    assert [share(v) for v in (None, 0.125)] == ["–", "12%"]
+
+
+def test_a_spread_of_one_is_its_value() -> None:
+    assert spread(Spread(n=1, median=2.0, low=2.0, high=2.0), "{:.1f}") == "2.0"
+    assert spread(Spread(n=3, median=2.0, low=1.0, high=3.0), "{:+.1f}") == "+2.0 (+1.0 to +3.0)"
+
+
+@pytest.mark.parametrize(
+    ("noise", "word"),
+    [(None, ""), ((0.9, 2.9), "beyond noise"), ((0.9, 3.1), "within noise")],
+)
+def test_a_row_has_a_cell_for_every_head(run: Any, noise: Any, word: str) -> None:
+    doc = document(run)
+    row = doc.loads[0].together[0]
+    cells = dict(zip(ROW_HEAD, row_cells(row, ", alone"), strict=True))
+    assert (cells["class"], cells["TTFT ms"]) == ("chat, alone", "300 / 300 / 300")
+    ratio = next(r for r in doc.ratios if r.measure == "TTFT p50")
+    if noise is not None:
+        ratio = structs.replace(ratio, noise=Spread(n=2, median=1.0, low=noise[0], high=noise[1]))
+    found = dict(zip(RATIO_HEAD, ratio_cells(ratio), strict=True))
+    assert (found["ratio"], found["difference"], found[""]) == ("3.000", "+200.0", word)
+
+
+def test_what_measuring_took(run: Any) -> None:
+    text = effort(document(run))
+    assert text == (
+        "generator: at most 25% of a core, p99 late 0.0 ms, worst lag 2.0 ms; "
+        "A with its engine: at most 0.50 cores, without 0.25"
+    )
+
+
+def test_why_requests_did_not_finish(run: Any, made: Any) -> None:
+    assert reason_lines(document(run)) == []
+    run.results[1].records.append(made.record(0, (), outcome=Outcome.REFUSED, reason="class_full"))
+    assert reason_lines(document(run)) == ["A chat, load 1: 1 class_full"]
+
+
+def test_retries_are_told_of_those_who_come_back(run: Any, made: Any) -> None:
+    assert retry_lines(document(run)) == []
+    run.scenario = made.scenario(made.cls(retry=Retry(kind="honour")))
+    run.results[1].records[0] = made.record(
+        0, (300,), attempts=3, hinted_ns=10**8, last_sent_ns=3 * 10**8
+    )
+    assert retry_lines(document(run)) == [
+        "A chat, load 1: 3.00 attempts per success, hint error ms 200 / 200 / 200",
+        "B chat, load 1: 1.00 attempts per success, hint error ms –",
+    ]

@@ -1,0 +1,158 @@
+"""`onegate bench`, with a measurement that a test plays."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onegate.bench import machine
+from onegate.bench.compare import Ratio
+from onegate.bench.conduct import Settings, Tell
+from onegate.bench.figures import figures
+from onegate.bench.plan import Part
+from onegate.bench.prompts import Rule
+from onegate.bench.read import load_scenario
+from onegate.bench.report import Document, LoadReport, SideReport
+from onegate.bench.scenario import Limits, Scenario
+from onegate.bench.stats import Spread
+from onegate.bench.targets.base import Facts, TargetError
+from onegate.bench.targets.spec import Spec
+from onegate.cli import bench as verb
+from onegate.cli.bench import line
+from onegate.cli.main import run
+
+
+def report(*complaints: str) -> Document:
+    scenario = load_scenario("smoke")
+    ratio = Spread(n=3, median=1.5, low=1.2, high=2.0)
+    row = Ratio(
+        cls="chat",
+        measure="TTFT p50",
+        load=1.0,
+        ratio=ratio,
+        difference=Spread(n=3, median=4.0, low=1.0, high=9.0),
+        noise=Spread(n=3, median=1.0, low=0.9, high=1.1),
+    )
+    empty = figures("chat", [], Limits(), 1.0)
+    return Document(
+        title="A title",
+        scenario=scenario,
+        repeats=3,
+        machine=machine.facts(),
+        sides=[
+            SideReport(
+                side="A",
+                target="gate",
+                facts=Facts(model="tiny", engine="scripted"),
+                counting=Rule("words", 1, False),
+            )
+        ],
+        rates_per_s={},
+        loads=[LoadReport(side="A", load=1.0, together=[empty], alone=[empty])],
+        ratios=[row],
+        noise=[],
+        interference={"A": [row]},
+        parts=[],
+        complaints=list(complaints),
+        curves=[],
+    )
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    state: dict[str, Any] = {"answer": report()}
+
+    def measure(scenario: Scenario, sides: dict[str, Spec], settings: Settings) -> Document:
+        state.update(scenario=scenario, sides=sides, settings=settings)
+        if isinstance(state["answer"], Exception):
+            raise state["answer"]
+        answer: Document = state["answer"]
+        return answer
+
+    monkeypatch.setattr(verb, "_measure", measure)
+    return state
+
+
+def test_a_report_is_a_table_with_definitions(measured: Any, capsys: Any) -> None:
+    assert run(["bench", "smoke", "--socket", "/s"]) == 0
+    text = capsys.readouterr().out
+    for words in ("A title", "tiny on scripted", "chat, alone", "1.500 (1.200 to 2.000)"):
+        assert words in text
+    assert "beyond noise" in text
+    assert "not of exact lengths" in text
+    assert "TTFT: scheduled send" in text
+    assert measured["sides"] == {"A": Spec("gate", "/s")}
+
+
+def test_what_is_asked_for_reaches_the_run(measured: Any) -> None:
+    arguments = ["--on", "private:a.toml", "--vs", "host", "--aa", "--repeats", "5"]
+    assert run(["bench", "chat", *arguments, "--duration", "7", "--generators", "2"]) == 0
+    assert measured["sides"] == {"A": Spec("private", "a.toml"), "B": Spec("host")}
+    settings = measured["settings"]
+    assert (settings.repeats, settings.noise, settings.generators) == (5, True, 2)
+    assert measured["scenario"].duration_s == 7
+
+
+def test_json_is_one_document(measured: Any, capsys: Any) -> None:
+    assert run(["bench", "smoke", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["title"] == "A title"
+    assert "curves" not in found
+
+
+def test_the_page_is_written_beside_the_rest(measured: Any, capsys: Any, tmp_path: Path) -> None:
+    assert run(["bench", "smoke", "--html", str(tmp_path / "r.html")]) == 0
+    assert "<title>A title</title>" in (tmp_path / "r.html").read_text()
+    assert run(["bench", "smoke", "--html", str(tmp_path / "none" / "r.html")]) == 0
+    captured = capsys.readouterr()
+    assert "r.html cannot be written: No such file" in captured.err
+    assert captured.out.count("A title") == 2
+
+
+def test_a_noisy_machine_is_exit_code_3(measured: Any, capsys: Any) -> None:
+    measured["answer"] = report("measure A: too loud")
+    assert run(["bench", "smoke"]) == 3
+    captured = capsys.readouterr()
+    assert "onegate: measure A: too loud" in captured.err
+    assert "A title" in captured.out
+
+
+def test_a_target_that_cannot_be_measured(measured: Any, capsys: Any) -> None:
+    measured["answer"] = TargetError("nobody there")
+    assert run(["bench", "smoke"]) == 69
+    assert capsys.readouterr().err == "onegate: nobody there\n"
+    assert run(["bench", "smoke", "--json"]) == 69
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == "nobody there"
+
+
+def test_scenarios_are_listed_and_shown(capsys: Any) -> None:
+    assert run(["bench", "--show"]) == 0
+    assert "chat+loop+batch\n" in capsys.readouterr().out
+    assert run(["bench", "--show", "overload"]) == 0
+    assert "loads = [1.0, 2.0, 3.0]" in capsys.readouterr().out
+    assert run(["bench", "--show", "nothing"]) == 78
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["bench"], 64, "name a scenario: "),
+        (["bench", "smoke", "--repeats", "0"], 64, "--repeats takes"),
+        (["bench", "smoke", "--generators", "999"], 64, "--generators takes"),
+        (["bench", "smoke", "--duration", "0"], 64, "--duration takes"),
+        (["bench", "burst", "--duration", "2"], 64, "only after 5 s"),
+        (["bench", "nothing"], 78, "there is no shipped scenario"),
+        (["bench", "smoke", "--on", "steam"], 69, "'steam' is no target"),
+    ],
+)
+def test_what_cannot_be(capsys: Any, arguments: list[str], code: int, words: str) -> None:
+    assert run(arguments) == code
+    assert words in capsys.readouterr().err
+
+
+def test_progress_is_a_bar_for_the_whole_run() -> None:
+    part = Part(role="measure", side="A", only="chat")
+    text = line(Tell(1, 4, part, 50, 100))
+    assert text.startswith("█" * 9 + "░" * 15 + " 2/4 measure A, load 1")
+    assert text.endswith("chat alone: 50 of 100 requests")
