@@ -193,6 +193,7 @@ class Session(asyncio.Protocol):
             self._backlog.clear()
         elif self._events or self._backlog:
             self._pause_reading(self._transport)
+            self._time_frame()
             asyncio.get_running_loop().call_soon(self._work)
         else:
             self._resume_reading(self._transport)
@@ -311,10 +312,11 @@ class Session(asyncio.Protocol):
             self._charged_bytes = 0
 
     def _time_frame(self) -> None:
-        """A frame is timed from its first byte, however it drips in after that."""
+        """A frame is timed from its first byte, however it drips in after that; not while it is us
+        who does not read on."""
         if not self._greeted:
             return  # the hello's own time runs already
-        if not self._connection.incomplete:
+        if self._reading_paused or not self._connection.incomplete:
             self._disarm()
             self._timed_frame = -1
         elif self._timed_frame != self._connection.frames:

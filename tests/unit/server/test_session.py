@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from typing import Any
 
 import msgspec
@@ -621,6 +622,24 @@ async def test_what_waits_of_a_burst_is_held_as_bytes_and_charged(
     await box.quiet(600)
     assert box.services.inbound.total_bytes == 0
     assert len(client.heard()) == (1 if way == "lost" else 500)
+
+
+async def test_a_frame_is_not_late_while_a_burst_is_worked_off(
+    make_box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first byte came, then the rest with many others behind it, for which the time is ours."""
+    monkeypatch.setattr(session_module, "TURN_NS", 0)
+    box = make_box("[gate]\nframe_timeout_s = 0.001\n")
+    client = box.greeted()
+    burst = b"".join(client.connection.send(m.Whoami(id=id)) for id in range(100))
+    client.raw(burst[:7])
+    client.raw(burst[7:] + client.connection.send(m.Whoami(id=999))[:9])
+    time.sleep(0.01)  # noqa: ASYNC251  longer than a frame may take
+    while not client.transport.closing:  # the last one never comes to its end, and is timed
+        await turn()
+    *reports, failed = client.heard()
+    assert [report.id for report in reports] == list(range(100))
+    assert (failed.id, failed.reason) == (None, Reason.PROTOCOL)
 
 
 async def test_what_all_leave_unread_is_bounded(make_box: Any) -> None:
