@@ -241,7 +241,7 @@ def crowd(repeats: int, window_s: float) -> Iterator[Row]:
     )
     found = of(doc.interference["A"], "probe", "TTFT p50")
     yield Row(
-        "TTFT p50 through the daemon: beside 64 streams ÷ alone (steps of 20 ms, phase included)",
+        "TTFT p50 through the daemon: beside 64 streams ÷ alone (with the phase of 20 ms steps)",
         f"{spread(found.ratio)}, {found.difference.median:+.1f} ms",
         "",
         "",
