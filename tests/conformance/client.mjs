@@ -100,11 +100,12 @@ export function decodeMessage(payload) {
 /**
  * A connected socket. Both halves stay open until one of us closes, and a write into a connection
  * that the daemon has closed does not throw away what can still be read: its `failed` may be there.
+ * With `onBytes` there are no data events, and a paused socket takes nothing from the kernel.
  */
-export async function openSocket(path, { connect = connectOnce, sleep = pause } = {}) {
+export async function openSocket(path, { connect = connectOnce, sleep = pause, onBytes } = {}) {
   for (let wait_ms = 10; ; wait_ms = Math.min(2 * wait_ms, 1000)) {
     try {
-      return keepReading(await connect(path));
+      return keepReading(await connect(path, onBytes));
     } catch (error) {
       if (error.code !== 'EAGAIN') throw error;
       await sleep(wait_ms * (0.5 + Math.random()));
@@ -114,9 +115,16 @@ export async function openSocket(path, { connect = connectOnce, sleep = pause } 
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-function connectOnce(path) {
+function connectOnce(path, onBytes) {
+  const onread = onBytes && {
+    buffer: Buffer.alloc(65536),
+    callback: (length, buffer) => {
+      onBytes(Buffer.from(buffer.subarray(0, length))); // the next read overwrites it
+      return true;
+    },
+  };
   return new Promise((resolve, reject) => {
-    const socket = net.connect({ path, allowHalfOpen: true });
+    const socket = net.connect({ path, allowHalfOpen: true, onread });
     socket.once('error', reject);
     socket.once('connect', () => {
       socket.off('error', reject);

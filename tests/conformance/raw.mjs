@@ -10,19 +10,22 @@ export class Raw {
   #waiting = [];
   #reader = new FrameReader();
   #patience_ms;
+  #observe;
 
-  constructor(socket, { patience_ms, observe = () => {} }) {
-    this.#socket = socket;
+  static async open(path, { patience_ms, observe = () => {} }) {
+    const raw = new Raw(patience_ms, observe);
+    raw.#attach(await openSocket(path, { onBytes: (bytes) => raw.#take(bytes) }));
+    return raw;
+  }
+
+  constructor(patience_ms, observe) {
     this.#patience_ms = patience_ms;
+    this.#observe = observe;
     this.#reader.maxBytes = 2 ** 32 - 1;
-    socket.on('data', (bytes) => {
-      for (const payload of this.#reader.push(bytes)) {
-        const message = decodeMessage(payload);
-        observe(message);
-        this.#messages.push(message);
-      }
-      this.#wake();
-    });
+  }
+
+  #attach(socket) {
+    this.#socket = socket;
     // A daemon that closes with bytes of ours unread shows as ECONNRESET: an end of file too.
     socket.on('error', () => this.#over());
     socket.on('unwritable', () => (this.unwritable = true));
@@ -30,8 +33,13 @@ export class Raw {
     socket.on('close', () => this.#over());
   }
 
-  static async open(path, options) {
-    return new Raw(await openSocket(path), options);
+  #take(bytes) {
+    for (const payload of this.#reader.push(bytes)) {
+      const message = decodeMessage(payload);
+      this.#observe(message);
+      this.#messages.push(message);
+    }
+    this.#wake();
   }
 
   #wake() {

@@ -200,10 +200,15 @@ def scripted_config(*pools: ScriptedPool, loadable: int = 1, **given) -> EngineC
 async def new_box() -> AsyncIterator[Callable[..., Box]]:
     """Builds engines of one test; afterwards every seat was told of and no process is left."""
     boxes: list[Box] = []
+    crashes: list[BaseException] = []
+
+    def crashed(name: str, error: BaseException) -> None:
+        crashes.append(error)
 
     def build(config: EngineConfig | None = None) -> Box:
         log: list[str] = []
-        box = Box(build_engine(config or scripted_config(), log=log.append))
+        engine = build_engine(config or scripted_config(), log=log.append, crashed=crashed)
+        box = Box(engine)
         box.log = log
         boxes.append(box)
         return box
@@ -213,6 +218,7 @@ async def new_box() -> AsyncIterator[Callable[..., Box]]:
         await box.engine.aclose(10.0)
         assert set(box.told()) == box.iterated
     assert children() == []
+    assert crashes == []
 
 
 @pytest_asyncio.fixture(loop_scope="function")
@@ -239,12 +245,18 @@ def adapter(request: pytest.FixtureRequest) -> EngineConfig:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(adapter: EngineConfig) -> AsyncIterator[Box]:
     """One started engine for a whole module: the embedded model takes seconds to load."""
-    box = Box(build_engine(adapter, log=lambda line: None))
+    crashes: list[BaseException] = []
+    box = Box(
+        build_engine(
+            adapter, log=lambda line: None, crashed=lambda name, error: crashes.append(error)
+        )
+    )
     await box.start()
     await box.ready()
     yield box
     await box.engine.aclose(10.0)
     assert children() == []
+    assert crashes == []
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -100,6 +100,7 @@ async def test_counting_agrees_with_what_a_request_is_charged(box):
     for given in (
         {"prompt": PROMPT},
         {"prompt": ""},
+        {"prompt": PROMPT, "raw": True},
         {"messages": [Message(role="user", content="ñ 漢字 🦊\x00")]},
     ):
         count = await box.engine.count(box.model, **given)
@@ -296,7 +297,6 @@ async def test_output_is_fitted_to_the_context_where_nobody_named_a_bound(box):
 @pytest.mark.parametrize(
     ("path", "given"),
     [
-        ("raw", {"raw": True}),
         ("suffix", {"suffix": "end"}),
         ("tools", {"tools": [Tool(function=FunctionSpec(name="f"))]}),
         ("tool_choice", {"tool_choice": "required"}),

@@ -138,6 +138,20 @@ async def test_no_text_poses_as_a_control_token(box, text):
     assert (await box.run(text, max_tokens=2)).prompt_tok == count
 
 
+async def test_a_raw_prompt_is_its_writers_own_template(box):
+    turn = (
+        "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    conversation = [
+        Message(role="system", content="Be short."),
+        Message(role="user", content="Say hello."),
+    ]
+    rendered = await box.run(messages=conversation, max_tokens=8)
+    raw = await box.run(turn.format("Be short.", "Say hello."), raw=True, max_tokens=8)
+    assert raw.prompt_tok == rendered.prompt_tok
+    assert raw.text == rendered.text
+
+
 async def test_hostile_texts_are_texts(box):
     for text in (
         "\x00\x01\x7f",

@@ -93,10 +93,13 @@ class Daemon:
     def __init__(self, config: EngineConfig) -> None:
         self.log: list[str] = []
         self.events: list[EngineEvent] = []
-        self.engine = build_engine(config, log=self.log.append)
+        self.engine = build_engine(config, log=self.log.append, crashed=self.crashed)
 
     def of(self, kind: type) -> list:
         return [event for event in self.events if isinstance(event, kind)]
+
+    def crashed(self, name: str, error: BaseException) -> None:
+        self.log.append(f"{name} crashed: {error!r}")
 
     def state(self) -> PoolState:
         return self.engine.pools()[0].state
@@ -212,7 +215,7 @@ DAEMON = textwrap.dedent(
     async def main():
         pool = ScriptedPool(a_ms=2.0)
         config = EngineConfig(kind="scripted", scripted=ScriptedConfig(pools=(pool,)))
-        engine = build_engine(config, log=print)
+        engine = build_engine(config, log=print, crashed=print)
         await engine.start(lambda event: None)
         while engine.health().state != "ready":
             await asyncio.sleep(0.01)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import selectors
 import signal
 import socket
 import stat
@@ -200,6 +201,48 @@ def test_memory_is_bounded_whoever_they_are(open_path: Path, timeout_factor: flo
         print(f"five users: {held_mib:.0f} MiB held, {rss_mib:.0f} MiB resident")  # noqa: T201
         assert held_mib > 150
         assert rss_mib < 300
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def _read_until(links: list[Raw], last: Raw, wanted_bytes: int) -> int:
+    """What all others have got by the time that `last` has got so much; nobody is cut."""
+    got = dict.fromkeys((link.sock for link in links), 0)
+    with selectors.DefaultSelector() as ready:
+        for sock in got:
+            sock.setblocking(False)
+            ready.register(sock, selectors.EVENT_READ)
+        while got[last.sock] < wanted_bytes:
+            for key, _ in ready.select():
+                data = key.fileobj.recv(1 << 18)  # type: ignore[union-attr]
+                assert data, "closed"
+                got[key.fileobj] += len(data)  # type: ignore[index]
+    return sum(got.values()) - got[last.sock]
+
+
+@as_root
+@pytest.mark.root
+def test_forty_connections_of_one_user_are_not_forty_times_as_fast(
+    open_path: Path, timeout_factor: float
+) -> None:
+    """Two users ask for the same, as fast as they can; one over as many connections as it may."""
+    timeout_s = 60 * timeout_factor
+    data = b"".join(packed({"t": "status", "id": id}) for id in range(2000))
+    with (
+        public(open_path, scripted(), timeout_s) as gate,
+        gate.greeted() as one,
+        strangers(gate.socket, 3001, timeout_s, 40) as many,
+    ):
+        for link in many:
+            link.greet()
+        one.say("status", id=1)
+        answer_bytes = len(packed(one.end(1)))
+        for link in (*many, one):
+            stuff(link, data)
+        others_bytes = _read_until([*many, one], one, 1500 * answer_bytes)
+        print(f"{others_bytes / answer_bytes:.0f} answers against 1500")  # noqa: T201
+        assert others_bytes < 5 * 1500 * answer_bytes
 
 
 # --- bytes ----------------------------------------------------------------------------------------

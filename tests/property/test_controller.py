@@ -266,7 +266,7 @@ class World:
         name = r.spec.class_
         if r.by_floor and self.classes[name].floor_share:
             self.credit[name] = self.credit.get(name, 0.0) + r.prepaid
-            if not self.waiting(name):
+            if not self.waiting(name) or name in self.closed:
                 self.no_credit(name)
         r.by_floor, r.prepaid = False, 0
 

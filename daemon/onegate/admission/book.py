@@ -257,5 +257,8 @@ class Book:
                 assert self.records[rid].spec.pool == pool.spec.model
         assert self.closed.keys() <= self.queues.keys()
         assert self.floors.keys() <= self.queues.keys()
+        for class_, floor in self.floors.items():
+            waits = class_ not in self.closed and len(self.queues[class_]) > 0
+            assert waits or floor.credit_tok <= 0, f"{class_} has credit and does not wait"
         starts = self.next_to_start()
         assert starts is None, f"{starts} could start and does not"

@@ -280,9 +280,9 @@ class Controller:
         book.in_flight -= 1
         book.queues[class_].running -= 1
         floor = book.floors.get(class_)
-        if record.by_floor and floor is not None:
+        if floor is not None:
             floor.repay(record.prepaid_tok)
-            if not len(book.queues[class_]):
+            if not len(book.queues[class_]) or class_ in book.closed:
                 floor.idle()
         record.by_floor = False
         record.prepaid_tok = 0
@@ -317,15 +317,13 @@ class Controller:
         pool = book.pools.get(spec.model)
         if pool is None:
             pool = book.pools[spec.model] = Pool(spec)
-        was_ready = pool.ready
         pool.become(spec, now_ns)
         book.pools_changed()
-        if pool.ready and not was_ready:
-            # Default ttft deadlines stood still until now; their new times are known again.
-            for queue in book.queues.values():
-                for rid in queue:
-                    if book.records[rid].spec.pool == spec.model:
-                        self._remind((Kind.TTFT, rid))
+        # Default ttft deadlines stood still while it was not ready; their times may be known again.
+        for queue in book.queues.values():
+            for rid in queue:
+                if book.records[rid].spec.pool == spec.model:
+                    self._remind((Kind.TTFT, rid))
 
     def _close(self, class_: str, until_ns: int | None) -> None:
         book = self._book

@@ -18,9 +18,10 @@ from onegate.bench.targets.base import TargetError
 from onegate.bench.targets.spec import FORMS, Spec, engine_text, read_spec
 from onegate.cli.bench_table import print_report
 from onegate.cli.demo import configuration, wait_for_model
+from onegate.cli.endings import Endings
 from onegate.cli.exits import Exit, UsageError
 from onegate.cli.options import Json, Socket
-from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon, endings_raise
+from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon
 from onegate.cli.terminal import Progress, complain, say, say_json
 from onegate.config import ConfigError
 
@@ -156,9 +157,9 @@ def _measure(scenario: Scenario, sides: dict[str, Spec], settings: Settings) -> 
     """Run it, with the private daemons that it needs. Raises TargetError."""
     progress = Progress()
     try:
-        with endings_raise(), asyncio.Runner() as runner, ExitStack() as stack:
+        with Endings() as endings, asyncio.Runner() as runner, ExitStack() as stack:
             running = {name: _running(stack, spec) for name, spec in sides.items()}
-            return runner.run(_conduct(scenario, running, settings, progress))
+            return endings.run(runner, _conduct(scenario, running, settings, progress))
     finally:
         progress.clear()
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from onegate.cli.endings import Endings
 from onegate.cli.exits import Exit, UsageError
 from onegate.cli.flood import BATCH, INTERACTIVE, Figures, Flood, Job, ask, figures, prompts
-from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon, endings_raise
+from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon
 from onegate.cli.terminal import Progress, complain, console, say, visible
 from onegate.cli.wait_ready import POLL_S, look
 from onegate.client.aio import AsyncClient
@@ -54,14 +55,14 @@ def demo(
     try:
         # The event loop comes first: a signal that arrives while one is made leaves half of it.
         with (
-            endings_raise(),
+            Endings() as endings,
             asyncio.Runner() as runner,
             PrivateDaemon(configuration(engine, os.getuid())) as daemon,
         ):
             say(f"A private daemon is starting at {daemon.socket}")
             model = wait_for_model(daemon)
             say(f"Its engine is ready: {model}\n")
-            table = runner.run(show(daemon.socket, jobs))
+            table = endings.run(runner, show(daemon.socket, jobs))
             console().print(table)
     except DaemonEnded as error:
         complain(str(error))

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import NoReturn, Self
+from types import TracebackType
+from typing import Self
 
 # Longer than a drain without running work takes, short enough for whoever watches.
 STOP_TIMEOUT_S = 15.0
@@ -110,21 +110,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _unimpressed() -> Iterator[None]:
     """Signals that would end this process are ignored meanwhile."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDINGS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def endings_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this process through its `finally` blocks, as Ctrl-C does."""
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

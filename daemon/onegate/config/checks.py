@@ -23,6 +23,7 @@ def contradictions(config: Config, bad: Collection[str] = ()) -> list[ConfigProb
 
     _engine(config.engine, say)
     _gate(config.gate, say)
+    _look_ahead(config, say)
     for cls in config.classes:
         _class(cls, say)
     _between_classes(config.classes, say)
@@ -34,6 +35,13 @@ def _engine(engine: EngineConfig, say: _Say) -> None:
     if engine.restart_backoff_ms > engine.restart_backoff_max_ms:
         text = f"above restart_backoff_max_ms ({engine.restart_backoff_max_ms})"
         say(f"{at}.restart_backoff_ms", text, f"{at}.restart_backoff_max_ms")
+    if (
+        engine.kind == "openvino"
+        and engine.prefix_cache
+        and engine.prefix_cache_scope == "principal"
+    ):
+        text = "an openvino engine cannot separate users: set prefix_cache = false, or say shared"
+        say(f"{at}.prefix_cache_scope", text, f"{at}.kind", f"{at}.prefix_cache")
     if engine.kind == "scripted":
         _scripted(engine, say)
     elif engine.context_tok > engine.kv_tok:
@@ -75,6 +83,17 @@ def _gate(gate: GateConfig, say: _Say) -> None:
     if gate.socket_mode & ~0o666:
         text = f"0o{gate.socket_mode:o} has execute bits; write it in octal, as 0o660"
         say("gate.socket_mode", text)
+
+
+# Their host has no queue of its own: it takes as many requests as it has seats.
+_NO_LOOK_AHEAD = ("openvino", "scripted")
+
+
+def _look_ahead(config: Config, say: _Say) -> None:
+    kind = config.engine.kind
+    if config.gate.look_ahead and kind in _NO_LOOK_AHEAD:
+        text = f'must be 0: an engine of kind "{kind}" takes no more requests than it has seats'
+        say("gate.look_ahead", text, "engine.kind")
 
 
 _CLASS_ORDER = (

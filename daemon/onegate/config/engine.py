@@ -95,9 +95,13 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         bool, why("keep what prompts have in common; agents live from it", restart=True)
     ] = True
     prefix_cache_scope: Annotated[
-        Literal["principal", "shared"],
-        why("by timing, a shared cache tells users about each other's prompts", restart=True),
-    ] = "principal"
+        Literal["principal", "shared"] | None,
+        why(
+            "by timing, a shared cache tells users about each other's prompts; `none`: separate "
+            "where the engine can",
+            restart=True,
+        ),
+    ] = None
     allow_remote: Annotated[
         bool, why("text may leave this machine: never without the owner saying so", restart=True)
     ] = False

@@ -49,10 +49,17 @@ class AttachedEngine:
 
     A host that dies, stalls or breaks the wire is killed with its whole process group. What was
     inside is lost, which the sink hears before the readers do; a new host is started when nothing
-    of the old one is left, after a wait that doubles from loss to loss.
+    of the old one is left, after a wait that doubles from loss to loss. `crashed` is told of a bug
+    in the watching itself, which ends it.
     """
 
-    def __init__(self, plan: HostPlan, *, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: HostPlan,
+        *,
+        log: Callable[[str], None],
+        crashed: Callable[[str, BaseException], None],
+    ) -> None:
         self._plan = plan
         self._log = log
         self._pools = {pool.model: pool for pool in plan.pools}
@@ -64,7 +71,7 @@ class AttachedEngine:
         self._life: HostLife | None = None
         self._restarts = 0
         self._closing = asyncio.Event()
-        self._tasks = Tasks(self._keeper_crashed)
+        self._tasks = Tasks(crashed)
         self._keeper: asyncio.Task[None] | None = None
 
     # --- base.Engine ------------------------------------------------------------------------
@@ -99,13 +106,19 @@ class AttachedEngine:
         model: str,
         *,
         prompt: str | None = None,
+        raw: bool = False,
         messages: list[Message] | None = None,
         tools: list[Tool] | None = None,
     ) -> TokenCount:
         life = self._ready(model)
         result = await life.calls.ask(
             CountCall(
-                call=life.calls.next(), model=model, prompt=prompt, messages=messages, tools=tools
+                call=life.calls.next(),
+                model=model,
+                prompt=prompt,
+                raw=raw,
+                messages=messages,
+                tools=tools,
             )
         )
         assert isinstance(result, TokenCount)
@@ -215,27 +228,24 @@ class AttachedEngine:
             self._take_pools_away(str(error))
             return
         except OSError as error:
-            self._take_pools_away(
-                f"{self._plan.python} cannot be started ({error.strerror}): correct engine.python"
-            )
+            self._take_pools_away(_not_started(self._plan.python, error))
             return
         rule = StallRule(self._plan.stall_floor_s, monotonic_ns())
         life = self._life = HostLife(
             child, Seats(self._tell, rule), rule, kind=self._plan.kind, on_pool=self._hear_of_pool
         )
-        reason = EngineBroke("the engine was stopped")
+        reason = stopped = EngineBroke("the engine was stopped")
         try:
             reason = await life.run(table, tick_s=min(_TICK_S, self._plan.stall_floor_s / 4))
         finally:
             self._life = None
-            self._lose(life, reason)
+            self._lose(life, stopped if self._closing.is_set() else reason)
             await life.gone()
 
     def _lose(self, life: HostLife, reason: EngineBroke) -> None:
         self._loads_before = {model: pool.loads for model, pool in self._pools.items()}
         counts = life.was_ready and not self._closing.is_set()
         if not self._closing.is_set():
-            self._log(str(reason))
             # One that has served is expected back, and worth waiting for; one that never came up
             # is not.
             self._take_pools_away(str(reason), PoolState.LOADING if counts else PoolState.FAILED)
@@ -275,11 +285,11 @@ class AttachedEngine:
         if self._sink is not None:
             self._sink(event)
 
-    def _keeper_crashed(self, name: str, error: BaseException) -> None:
-        self._log(f"{name} crashed: {type(error).__name__}: {error}")
-        why = "the daemon no longer watches the engine because of a bug: restart the daemon"
-        for pool in self.pools():
-            self._set_pool(structs.replace(pool, state=PoolState.FAILED, error=why))
+
+def _not_started(python: str, error: OSError) -> str:
+    # Only where the path itself is at fault does the system call name it.
+    hint = "correct engine.python" if error.filename else "it is tried again"
+    return f"{python} cannot be started ({error.strerror}): {hint}"
 
 
 def _behind(detail: str) -> str:

@@ -343,10 +343,12 @@ class Engine(Protocol):
         model: str,
         *,
         prompt: str | None = None,
+        raw: bool = False,
         messages: list[Message] | None = None,
         tools: list[Tool] | None = None,
     ) -> TokenCount:
-        """Count tokens outside the queue; chat messages are rendered with the model's template."""
+        """Count tokens outside the queue; all but a raw prompt is rendered with the model's
+        template."""
 
     def snapshot(self, model: str) -> EngineSnapshot | None:
         """The newest figures of a pool, or None when the engine has said nothing yet."""

@@ -14,10 +14,16 @@ class EngineKindMissing(Exception):
     """The configuration names a kind of engine that this version has no adapter for."""
 
 
-def build_engine(config: EngineConfig, *, log: Callable[[str], None]) -> Engine:
-    """The configured engine, not started. `log` gets what its processes write, line by line.
+def build_engine(
+    config: EngineConfig,
+    *,
+    log: Callable[[str], None],
+    crashed: Callable[[str, BaseException], None],
+) -> Engine:
+    """The configured engine, not started.
 
-    Raises EngineKindMissing.
+    `log` gets what its processes write, line by line; `crashed` is told of the adapter's own bug,
+    after which nobody watches the engine any more. Raises EngineKindMissing.
     """
     plan = _PLANS.get(config.kind)
     if plan is None:
@@ -25,4 +31,4 @@ def build_engine(config: EngineConfig, *, log: Callable[[str], None]) -> Engine:
         raise EngineKindMissing(
             f'this version has no engine of kind "{config.kind}": set engine.kind to one of {known}'
         )
-    return AttachedEngine(plan(config), log=log)
+    return AttachedEngine(plan(config), log=log, crashed=crashed)

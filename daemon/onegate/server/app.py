@@ -69,7 +69,9 @@ class App:
         # A crash of a request is a bug that its client was told of; one of these ends the daemon.
         self._vital = Tasks(self._lifecycle.vital_crashed)
         requests = Tasks(self._request_crashed)
-        self._engine = build_engine(config.engine, log=self._engine_line)
+        self._engine = build_engine(
+            config.engine, log=self._engine_line, crashed=self._lifecycle.vital_crashed
+        )
         accounts = Accounts()
         inbound = InboundBytes(config.gate.inbound_bytes, config.gate.inbound_bytes_per_principal)
         pools = tuple(pool_spec(pool) for pool in self._engine.pools())

@@ -10,6 +10,7 @@ from onegate.protocol.errors import FrameTooLarge, Reason
 from onegate.server import access
 from onegate.server.checks import find_pool, refuse
 from onegate.server.generate import count_tokens, generate, lease
+from onegate.server.greeting import peer_facts
 from onegate.server.log import Event
 from onegate.server.outcome import CANCELLED, CANCELLED_BY_ADMIN, Outcome, RequestEnded
 from onegate.server.report import limited_by, request_rows
@@ -87,7 +88,7 @@ def _whoami(session: Session, message: m.Whoami) -> None:
     session.send(
         m.WhoamiReport(
             id=message.id,
-            peer=session.peer_facts(),
+            peer=peer_facts(session.peer),
             principal=decision.principal,
             class_=decision.class_,
             ceiling=decision.ceiling,

@@ -49,8 +49,9 @@ class EngineRoom:
             case SeatFreed(id=seat):
                 self._gate.seat_freed(seat)
             case EngineLost():
-                self._accounts.engine_losses += 1
-                self._log.event(Event.ENGINE_EXITED, count=len(event.ids), detail=event.reason)
+                if self._engine.health().state != "stopped":  # which was asked of it
+                    self._accounts.engine_losses += 1
+                    self._log.event(Event.ENGINE_EXITED, count=len(event.ids), detail=event.reason)
                 self._gate.engine_lost(event.ids)
             case PoolChanged(pool=pool):
                 self._pool_changed(pool)

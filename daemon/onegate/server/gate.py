@@ -29,11 +29,10 @@ from onegate.admission.model import (
     Verdict,
     View,
 )
+from onegate.server.progress import Progress
 
 # A timer that fires early would only tick again at once, so it is set this much late.
 TIMER_SLACK_NS = 1_000_000
-
-PROGRESS_S = 1.0
 
 
 class NotAdmitted(Exception):
@@ -148,6 +147,7 @@ class Gate:
         self._waiting: dict[int, Permit] = {}
         self._permits: dict[int, Permit] = {}
         self._seats: dict[int, Permit] = {}
+        self._progress = Progress()
         self._next_seat = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns: int | None = None
@@ -164,7 +164,7 @@ class Gate:
         `on_abort(refusal)` is called on the loop when the permit runs out of time while held; the
         permit goes back in the same moment, whatever the body still does.
         `on_waiting(standing)` is called at once when the request has to wait and about every
-        second after that. Raises `NotAdmitted`.
+        second after that; what it raises ends the wait. Raises `NotAdmitted`.
         """
         permit = Permit(self, spec, on_abort)
         self._waiting[spec.rid] = permit
@@ -176,12 +176,11 @@ class Gate:
             permit.settle(finished=False)
 
     async def _wait(self, permit: Permit, on_waiting: Callable[[Standing], None] | None) -> None:
+        rid = permit.spec.rid
         try:
-            while on_waiting is not None and not permit._grant.done():
-                standing = self.standing(permit.spec.rid)
-                if standing is not None:
-                    on_waiting(standing)
-                await asyncio.wait((permit._grant,), timeout=PROGRESS_S)
+            if on_waiting is not None and not permit._grant.done():
+                self._tell(permit, on_waiting)
+                self._progress.add(rid, lambda: self._tell(permit, on_waiting))
             await permit._grant
         except BaseException:
             # Cancelled while waiting, or in the same turn as the grant: whichever the core knows
@@ -190,9 +189,20 @@ class Gate:
                 permit._grant.exception()  # or the loop reports an answer nobody took
             if permit._held:
                 permit.settle(finished=False)
-            elif self._waiting.pop(permit.spec.rid, None) is not None:
-                self._apply(events.Withdrawn(permit.spec.rid))
+            elif self._waiting.pop(rid, None) is not None:
+                self._apply(events.Withdrawn(rid))
             raise
+        finally:
+            self._progress.remove(rid)
+
+    def _tell(self, permit: Permit, on_waiting: Callable[[Standing], None]) -> None:
+        standing = self.standing(permit.spec.rid)
+        if standing is None or permit._grant.done():
+            return
+        try:
+            on_waiting(standing)
+        except Exception as error:  # whatever it is, it is that request's alone
+            permit._grant.set_exception(error)
 
     # --- what the engine says -----------------------------------------------------------------
 
@@ -315,7 +325,8 @@ class Gate:
         self._apply(events.Tick())
 
     def close(self) -> None:
-        """Stop the timer; nothing is granted or expired after this."""
+        """Stop the timers; nothing is granted, expired or told after this."""
+        self._progress.close()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._timer_ns = None

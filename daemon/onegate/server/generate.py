@@ -73,9 +73,13 @@ async def _counted(session: Session, plan: Plan, class_: ClassConfig) -> Plan:
     then it finds out itself, once it runs the request."""
     request = plan.request
     try:
-        async with asyncio.timeout(COUNT_S), session.services.counting:
+        async with asyncio.timeout(COUNT_S), session.services.counting.of(session.principal):
             count = await session.services.engine.count(
-                request.model, prompt=request.prompt, messages=request.messages, tools=request.tools
+                request.model,
+                prompt=request.prompt,
+                raw=request.raw,
+                messages=request.messages,
+                tools=request.tools,
             )
     except (TimeoutError, EngineUnavailable, EngineBroke):
         return plan
@@ -154,7 +158,7 @@ def count_tokens(session: Session, message: m.CountTokens) -> None:
         pool = find_pool(services.pools(), message.model or session.model)
         with _inbound(session, held_bytes(message)):
             try:
-                async with asyncio.timeout(COUNT_S), services.counting:
+                async with asyncio.timeout(COUNT_S), services.counting.of(session.principal):
                     count = await services.engine.count(
                         pool.model,
                         prompt=message.prompt,

@@ -1,6 +1,5 @@
 """What every connection is given to work with; put together by `app` alone."""
 
-import asyncio
 from dataclasses import dataclass, field
 
 from onegate import clock
@@ -18,6 +17,8 @@ from onegate.server.metrics import Metrics
 from onegate.server.outcome import Outcome
 from onegate.server.report import Reporter
 from onegate.server.sizes import PromptSizes
+from onegate.server.slots import Slots
+from onegate.server.turns import Turns
 from onegate.server.unread import Unread
 from onegate.tasks import Tasks
 
@@ -46,7 +47,8 @@ class Services:
     metrics: Metrics
     log: Log
     sizes: PromptSizes = field(default_factory=PromptSizes)
-    counting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COUNTS_AT_A_TIME))
+    counting: Slots = field(default_factory=lambda: Slots(COUNTS_AT_A_TIME))
+    turns: Turns = field(default_factory=Turns)
     unread: Unread = field(init=False)
 
     def __post_init__(self) -> None:

@@ -3,8 +3,8 @@
 The session never stops reading for a client that does not: a paused reader could not see its peer
 vanish. What a client has not read yet waits in the transport's buffer up to a bound; past it the
 client's own requests end, with their last words behind what it has not read, and past twice the
-bound the connection does. Nobody else is delayed. Reading stops only for the few turns in which a
-burst of the client's own requests is worked off.
+bound the connection does. Nobody else is delayed. Reading stops only for the few turns in which
+what its principal has sent, here and on its other connections, is worked off.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from onegate import __version__, clock
+from onegate import clock
 from onegate.protocol import messages as m
 from onegate.protocol.connection import (
     Event,
@@ -28,6 +28,7 @@ from onegate.protocol.content import Usage
 from onegate.protocol.errors import FrameTooLarge, Phase, Reason
 from onegate.server.checks import find_pool, refuse
 from onegate.server.classify import Decision, UnknownClass, classify
+from onegate.server.greeting import welcome
 from onegate.server.live import LiveRequest, Mute
 from onegate.server.outcome import (
     CANCELLED,
@@ -44,8 +45,11 @@ from onegate.server.services import Services
 
 # How long what was said last may take to leave before the connection is cut.
 LINGER_S = 2.0
-# How long one connection may keep all others waiting for its requests to be looked at.
-TURN_NS = 2_000_000
+# What a request that is begun costs in its own task, to be refused or to be queued.
+REQUEST_NS = 200_000
+# Messages of one pass of the loop leave together, up to this: each write is a system call, and
+# sixty-four streams on one connection say something in the same moment.
+WRITE_BYTES = 16 * 1024
 # What is taken apart at once: some dozen small messages at most.
 PIECE_BYTES = 1024
 
@@ -85,9 +89,11 @@ class Session(asyncio.Protocol):
         self._backlog = bytearray()
         self._events: deque[Event] = deque()
         self._reading_paused = False
+        self._outgoing = bytearray()
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._timed_frame = -1
+        self._frame_left_ns = self._frame_ends_ns = 0
         self._greeted = False
         self._closing = False
         self._ending_slow = False
@@ -103,19 +109,6 @@ class Session(asyncio.Protocol):
     def uid(self) -> int:
         """The peer's uid, as the kernel says."""
         return self.peer.uid
-
-    def peer_facts(self) -> m.PeerFacts:
-        """What the kernel said about the peer, as the wire shows it."""
-        peer = self.peer
-        return m.PeerFacts(
-            uid=peer.uid,
-            gid=peer.gid,
-            pid=peer.pid,
-            unit=peer.unit,
-            user_unit=peer.user_unit,
-            slice=peer.slice,
-            tty=peer.tty,
-        )
 
     def class_for(self, asked: str | None) -> str:
         """The class of a request that asks for `asked`; raises `RequestEnded`."""
@@ -163,21 +156,22 @@ class Session(asyncio.Protocol):
             return
         self._backlog += data
         if not self._reading_paused:
-            self._work()
+            self.services.turns.come(self)
 
-    def _work(self) -> None:
-        """Carry out what has come, for a moment; what is left waits for the next turn, so that no
-        burst delays another connection. Meanwhile nothing more is read. It waits as the bytes that
-        came: small messages are ten times as large once they are taken apart.
+    def work(self) -> bool:
+        """Carry out what has come while it is this principal's turn; true when something is left.
+
+        That waits for another turn, so that no burst delays anybody else. Meanwhile nothing more
+        is read. It waits as the bytes that came: small messages are ten times as large once they
+        are taken apart.
 
         Where answers pile up a turn is one message: it takes turns to send what can be sent, and
         to tell the requests that end for it.
         """
-        until_ns = clock.monotonic_ns() + TURN_NS
         try:
             while not self._closing and self._next_events():
                 self._take(self._events.popleft())
-                if clock.monotonic_ns() >= until_ns or self.overflowing:
+                if self.services.turns.over or self.overflowing:
                     break
             if not self._closing:  # what is left then is refunded with the connection
                 self._charge_partial()
@@ -188,16 +182,28 @@ class Session(asyncio.Protocol):
         except BaseException:
             self._cut(BUG)
             raise
+        return self._something_left()
+
+    def hold(self) -> bool:
+        """Keep what has come for this principal's next turn; false when the connection is over."""
+        try:
+            self._charge_partial()
+        except RequestEnded as error:
+            self._refuse_all(error.ending)
+        return self._something_left()
+
+    def _something_left(self) -> bool:
+        """Read on unless there is."""
         if self._closing or self._transport is None:
             self._events.clear()
             self._backlog.clear()
-        elif self._events or self._backlog:
+            return False
+        if self._events or self._backlog:
             self._pause_reading(self._transport)
-            self._time_frame()
-            asyncio.get_running_loop().call_soon(self._work)
         else:
             self._resume_reading(self._transport)
-            self._time_frame()
+        self._time_frame()
+        return self._reading_paused
 
     def _next_events(self) -> bool:
         """Take the next piece of what has come apart, if need be; false when nothing is left."""
@@ -228,6 +234,7 @@ class Session(asyncio.Protocol):
         self._disarm()
         self._refund_partial()
         self.services.unread.forget(self)
+        self.services.turns.forget(self)
         for live in tuple(self.live.values()):
             live.end(DISCONNECTED)
         self._leave(self)
@@ -256,42 +263,8 @@ class Session(asyncio.Protocol):
             self.model = find_pool(pools, hello.model).model
         self._greeted = True
         self._disarm()
-        gate = self.services.config.gate
-        self.send(
-            m.Welcome(
-                peer=self.peer_facts(),
-                class_=self.decision.class_,
-                ceiling=self.decision.ceiling,
-                why=list(self.decision.why),
-                models=[
-                    m.ModelInfo(
-                        model=pool.model,
-                        state=pool.state.value,
-                        max_context_tok=pool.capacity.max_context_tok,
-                    )
-                    for pool in pools.values()
-                ],
-                limits=m.Limits(
-                    max_frame_bytes=gate.max_frame_bytes,
-                    frame_timeout_ms=round(gate.frame_timeout_s * 1000),
-                    in_flight_per_session=gate.in_flight_per_session,
-                    classes={
-                        class_.name: m.ClassLimits(
-                            max_tokens_default=class_.max_tokens_default,
-                            max_tokens_max=class_.max_tokens_max,
-                            ttft_timeout_ms=class_.ttft_timeout_ms,
-                            ttft_timeout_ms_max=class_.ttft_timeout_ms_max,
-                            timeout_ms=class_.timeout_ms,
-                            timeout_ms_max=class_.timeout_ms_max,
-                        )
-                        for class_ in self.services.config.classes
-                        if class_.name in self.decision.allowed
-                    },
-                ),
-                features=sorted(self._connection.features),
-                version=__version__,
-            )
-        )
+        features = sorted(self._connection.features)
+        self.send(welcome(self.peer, self.decision, self.services.config, pools.values(), features))
 
     # --- bounds on what is unfinished -----------------------------------------------------------
 
@@ -316,15 +289,20 @@ class Session(asyncio.Protocol):
         who does not read on."""
         if not self._greeted:
             return  # the hello's own time runs already
-        if self._reading_paused or not self._connection.incomplete:
+        gate, now_ns = self.services.config.gate, clock.monotonic_ns()
+        frame = self._connection.frames if self._connection.incomplete else -1
+        if frame != self._timed_frame:
             self._disarm()
-            self._timed_frame = -1
-        elif self._timed_frame != self._connection.frames:
-            self._timed_frame = self._connection.frames
+            self._timed_frame = frame
+            self._frame_left_ns = round(gate.frame_timeout_s * 1e9)
+        if self._deadline is None:
+            if frame != -1 and not self._reading_paused:
+                self._frame_ends_ns = now_ns + self._frame_left_ns
+                self._arm(self._frame_left_ns / 1e9, "a frame was not completed in time")
+        elif self._reading_paused:
+            # The same frame goes on with what is left: others' turns are no way to stretch it.
+            self._frame_left_ns = max(0, self._frame_ends_ns - now_ns)
             self._disarm()
-            self._arm(
-                self.services.config.gate.frame_timeout_s, "a frame was not completed in time"
-            )
 
     def _arm(self, timeout_s: float, offence: str) -> None:
         loop = asyncio.get_running_loop()
@@ -380,6 +358,7 @@ class Session(asyncio.Protocol):
                     del self.live[live.id]
 
         self.services.tasks.spawn(run(), name=f"request {live.rid}")
+        self.services.turns.charge(self.principal, REQUEST_NS)
 
     def _supersede(self, id: int) -> None:
         """Stop the request that a second one of the same id has made unanswerable: the refusal of
@@ -413,7 +392,17 @@ class Session(asyncio.Protocol):
         """Queue a message for the client; nothing happens once the connection is closing."""
         if self._closing or self._transport is None:
             return
-        self._transport.write(self._connection.send(message))
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._outgoing += self._connection.send(message)
+        if len(self._outgoing) >= WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was sent in this pass of the loop."""
+        if self._closing or not self._outgoing:
+            return
+        self._write()
         self.services.unread.grew(self)
         if not self.overflowing:
             return
@@ -424,6 +413,11 @@ class Session(asyncio.Protocol):
             self._ending_slow = True
             # Not now: a request may be what sends, and in a turn some of it may have left.
             asyncio.get_running_loop().call_soon(self._end_slow)
+
+    def _write(self) -> None:
+        data, self._outgoing = self._outgoing, bytearray()  # the transport keeps what it is given
+        if data and self._transport is not None:
+            self._transport.write(data)
 
     def _end_slow(self) -> None:
         self._ending_slow = False
@@ -439,7 +433,9 @@ class Session(asyncio.Protocol):
     @property
     def unread_bytes(self) -> int:
         """What waits for the client to read it."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if self._transport is None:
+            return 0
+        return len(self._outgoing) + self._transport.get_write_buffer_size()
 
     def give_up(self) -> None:
         """Others would suffer for what this client leaves unread: it goes, without another word."""
@@ -461,8 +457,7 @@ class Session(asyncio.Protocol):
             path=ending.path,
             models=None if ending.models is None else list(ending.models),
         )
-        if self._transport is not None:
-            self._transport.write(self._connection.send(last))
+        self._outgoing += self._connection.send(last)
         # What ran did not get as far as being refused: it is stopped.
         self.close(replace(ending, outcome=Outcome.ABORTED))
 
@@ -474,6 +469,7 @@ class Session(asyncio.Protocol):
             return
         self._closing = True
         self._disarm()
+        self._write()
         self._transport.close()
         # close() waits for a client that reads; one that does not is cut.
         self._deadline = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)

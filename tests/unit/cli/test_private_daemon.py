@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from onegate.cli import private_daemon
-from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon, endings_raise
+from onegate.cli.endings import Endings
+from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon
 
 
 class FakeProcess:
@@ -130,7 +131,7 @@ def test_stopping_twice_is_stopping(started: Started) -> None:
 
 def test_signals_mean_what_they_meant_afterwards(started: Started) -> None:
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    with endings_raise(), PrivateDaemon(""):
+    with Endings(), PrivateDaemon(""):
         assert signal.getsignal(signal.SIGTERM) is not before[1]
     after = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     assert before == after
@@ -139,7 +140,7 @@ def test_signals_mean_what_they_meant_afterwards(started: Started) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_being_ended_cleans_up(started: Started, tmp_path: Path, number: int) -> None:
     def ended() -> None:
-        with endings_raise(), PrivateDaemon(""):
+        with Endings(), PrivateDaemon(""):
             signal.raise_signal(number)
 
     with pytest.raises(SystemExit) as caught:

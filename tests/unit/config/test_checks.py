@@ -22,6 +22,8 @@ def problems(text: str) -> dict[str, str]:
         ("gate.write_buffer_max_bytes = 2048", "gate.write_high_water_bytes"),
         ("gate.max_queued_tok = 100", "gate.floor_quantum_tok"),
         ("gate.socket_mode = 0o611", "gate.socket_mode"),
+        ("gate.look_ahead = 1", "gate.look_ahead"),
+        ('engine.prefix_cache_scope = "principal"', "engine.prefix_cache_scope"),
     ],
 )
 def test_limits_that_could_never_be_reached(text: str, path: str) -> None:
@@ -42,6 +44,17 @@ def test_limits_that_could_never_be_reached(text: str, path: str) -> None:
 def test_a_default_is_within_its_maximum(keys: str, path: str) -> None:
     found = problems(f'[[class]]\nname = "interactive"\n{keys}\n')
     assert set(found) == {f"class.interactive.{path}"}
+
+
+def test_a_server_with_a_queue_of_its_own_may_be_sent_more_than_its_seats() -> None:
+    assert check('gate.look_ahead = 1\nengine.kind = "ollama"').gate.look_ahead == 1
+
+
+@pytest.mark.parametrize(
+    "more", ["prefix_cache = false", 'kind = "tensorrt-llm"', 'kind = "scripted"']
+)
+def test_a_prefix_cache_that_is_not_there_or_can_separate_may_be_asked_to(more: str) -> None:
+    assert check(f'[engine]\nprefix_cache_scope = "principal"\n{more}')
 
 
 def test_no_first_token_timeout_is_needed_below_a_timeout() -> None:

@@ -5,9 +5,15 @@ from onegate.engines.attached import AttachedEngine
 from onegate.engines.registry import EngineKindMissing, build_engine
 
 
+def build(kind):
+    return build_engine(
+        EngineConfig(kind=kind), log=lambda line: None, crashed=lambda name, error: None
+    )
+
+
 @pytest.mark.parametrize("kind", ["openvino", "scripted"])
 def test_engines_in_a_host(kind):
-    engine = build_engine(EngineConfig(kind=kind), log=lambda line: None)
+    engine = build(kind)
     assert isinstance(engine, AttachedEngine)
     assert len(engine.pools()) == 1
 
@@ -15,4 +21,4 @@ def test_engines_in_a_host(kind):
 @pytest.mark.parametrize("kind", ["tensorrt-llm", "ollama", "openai"])
 def test_kinds_without_an_adapter_are_named(kind):
     with pytest.raises(EngineKindMissing, match=f'"{kind}".*openvino, scripted'):
-        build_engine(EngineConfig(kind=kind), log=lambda line: None)
+        build(kind)

@@ -40,8 +40,8 @@ from onegate.protocol.connection import ClientConnection
 from onegate.protocol.content import FinishReason, Identity, Message, Params, Tool, Usage
 from onegate.protocol.errors import Phase, Reason
 from onegate.protocol.features import KNOWN
-from onegate.server import session as session_module
 from onegate.server import sessions as sessions_module
+from onegate.server import turns as turns_module
 from onegate.server.account import Accounts
 from onegate.server.classify import compile_rules
 from onegate.server.dispatch import dispatch
@@ -166,10 +166,12 @@ class PlayedEngine:
         model: str,
         *,
         prompt: str | None = None,
+        raw: bool = False,
         messages: list[Message] | None = None,
         tools: list[Tool] | None = None,
     ) -> TokenCount:
         asked = {"model": model, "prompt": prompt, "messages": messages, "tools": tools}
+        asked |= {"raw": True} if raw else {}
         self.counts.append(asked)
         if self.on_count is not None:
             return await self.on_count(**asked)
@@ -277,6 +279,7 @@ class Client:
 
     def heard(self) -> list[Any]:
         """What has come since this was asked last."""
+        self.session.flush()
         data = bytes(self.transport.written[self._read :])
         self._read = len(self.transport.written)
         return list(self.connection.receive(data))
@@ -402,7 +405,7 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
     monkeypatch.setattr(sessions_module, "identify", identify)
     monkeypatch.setattr(clock, "monotonic_ns", now_ns)
     # Otherwise a slow machine would answer some of several requests a turn later.
-    monkeypatch.setattr(session_module, "TURN_NS", 3600 * 10**9)
+    monkeypatch.setattr(turns_module, "TURN_NS", 3600 * 10**9)
 
     def make(text: str = "", *pools: PoolInfo) -> Box:
         config = configuration.check(CONFIG + text)

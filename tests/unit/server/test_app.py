@@ -119,7 +119,7 @@ async def turns(n: int = 50) -> None:
 @pytest.fixture
 async def daemon(box: Any, monkeypatch: pytest.MonkeyPatch) -> Daemon:
     engine = box.engine
-    monkeypatch.setattr(app_module, "build_engine", lambda config, log: engine)
+    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: engine)
     made = Daemon(engine, "")
     monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
     return made
@@ -233,7 +233,7 @@ async def test_a_configuration_with_errors_changes_nothing(daemon: Daemon) -> No
 async def test_a_class_is_not_taken_away_under_its_requests(
     box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "build_engine", lambda config, log: box.engine)
+    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: box.engine)
     made = Daemon(box.engine, "[[class]]\nname = 'night'\nrank = 3\n")
     monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
     await made.start()
@@ -267,7 +267,7 @@ async def test_a_request_that_crashes_is_a_bug_and_no_end(daemon: Daemon) -> Non
 async def test_what_the_engine_writes_is_logged(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     logs: list[Callable[[str], None]] = []
 
-    def build(config: object, log: Callable[[str], None]) -> Any:
+    def build(config: object, log: Callable[[str], None], crashed: object) -> Any:
         logs.append(log)
         return box.engine
 
@@ -275,6 +275,25 @@ async def test_what_the_engine_writes_is_logged(box: Any, monkeypatch: pytest.Mo
     made = Daemon(box.engine, "")
     logs[0]("warming up")
     assert 'engine_stderr detail="warming up"' in made.stream.getvalue()
+
+
+async def test_an_engine_that_nobody_watches_any_more_ends_the_daemon(
+    box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Callable[[str, BaseException], None]] = []
+
+    def build(config: object, log: object, crashed: Callable[[str, BaseException], None]) -> Any:
+        told.append(crashed)
+        return box.engine
+
+    monkeypatch.setattr(app_module, "build_engine", build)
+    made = Daemon(box.engine, "")
+    monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
+    await made.start()
+    told[0]("engine host", ZeroDivisionError("x"))
+    await turns()
+    assert made.codes == [os.EX_SOFTWARE]
+    assert 'task="engine host" detail="ZeroDivisionError: x"' in made.stream.getvalue()
 
 
 async def test_a_pool_is_loaded_through_the_engine_room(daemon: Daemon, box: Any) -> None:

@@ -23,7 +23,7 @@ from onegate.admission.model import (
     Reservation,
     Standing,
 )
-from onegate.server import gate as gate_module
+from onegate.server import progress as progress_module
 from onegate.server.gate import Gate, NotAdmitted, Permit
 from onegate.tasks import Tasks
 
@@ -244,7 +244,7 @@ async def test_whoever_waits_hears_about_it_again(
     monkeypatch: pytest.MonkeyPatch,
     timeout_factor: float,
 ) -> None:
-    monkeypatch.setattr(gate_module, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
     hold(1)
     await turns()
     waiting = hold(2, class_="low")
@@ -297,13 +297,13 @@ async def test_a_closed_gate_has_no_timer(gate: Gate, hold: Callable[..., Holder
             return timers[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate_module.asyncio, "get_running_loop", Watched)
+        patch.setattr(asyncio, "get_running_loop", Watched)
         gate.pool_changed(POOL)
         gate.close_class("low", clock.monotonic_ns() + HOUR)
-    assert len(timers) == 1
-    assert not timers[0].cancelled()
+        gate._progress.add(1, lambda: None)
+    assert [timer.cancelled() for timer in timers] == [False, False]
     gate.close()
-    assert timers[0].cancelled()
+    assert [timer.cancelled() for timer in timers] == [True, True]
 
 
 async def test_an_aborted_permit_goes_back_in_the_same_moment(
@@ -431,6 +431,45 @@ async def test_whoever_cannot_be_told_gives_the_place_back(gate: Gate) -> None:
                 raise AssertionError("admitted")
         gate.validate()
         assert gate.view().queued == 0
+
+
+async def test_whoever_can_be_told_no_longer_gives_the_place_back(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, timeout_factor: float
+) -> None:
+    """It fails in a moment that is nobody's, and ends the request whose word it was."""
+    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
+    told = []
+
+    def fail_later(standing: Standing) -> None:
+        told.append(standing)
+        if len(told) == 3:
+            raise ZeroDivisionError
+
+    async with admitted(gate, 1):
+        async with asyncio.timeout(10 * timeout_factor):
+            with pytest.raises(ZeroDivisionError):
+                async with gate.admit(spec(2), lambda refusal: None, fail_later):
+                    raise AssertionError("admitted")
+        gate.validate()
+        assert gate.view().queued == 0
+        await turns()
+    assert len(told) == 3
+
+
+async def test_who_is_granted_is_told_nothing_more(
+    gate: Gate, hold: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
+    first, second = hold(1), hold(2)
+    await turns()
+    assert second.waits
+    first.let_go.set()
+    await turns()
+    assert second.permit is not None
+    heard = len(second.waits)
+    await turns()
+    assert len(second.waits) == heard
+    assert len(gate._progress) == 0
 
 
 async def test_validation_sees_what_only_the_core_knows(gate: Gate) -> None:

@@ -16,8 +16,8 @@ from onegate.engines.base import (
 from onegate.protocol import messages as m
 from onegate.protocol.content import FunctionSpec, ImagePart, Message, Params, Tool, Usage
 from onegate.protocol.errors import Phase, Reason
-from onegate.server import gate as gate_module
 from onegate.server import generate as generate_module
+from onegate.server import progress as progress_module
 from onegate.server.outcome import Outcome
 
 Box = Any  # of conftest.py
@@ -81,7 +81,7 @@ async def test_too_many_bytes_are_refused(make_box: Any) -> None:
 
 
 async def test_progress_is_for_those_who_want_it(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
     client = box.greeted()
     await box.run(client, 1)
     await box.run(client, 2)
@@ -145,7 +145,7 @@ async def test_an_engine_that_does_not_answer_keeps_nobody_waiting(
     await box.quiet()
     (failed,) = client.heard()
     assert (failed.id, failed.reason) == (5, Reason.ENGINE_UNAVAILABLE)
-    assert not box.services.counting.locked()
+    assert len(box.services.counting) == 0
 
 
 async def test_a_refusal_of_the_count_is_the_answer(box: Box) -> None:
@@ -172,7 +172,7 @@ async def test_cancelled_while_it_is_counted(box: Box) -> None:
     ack, failed = client.heard()
     assert (ack.applied, failed.reason, failed.phase) == (True, Reason.CANCELLED, Phase.ARRIVAL)
     box.all_is_given_back()
-    assert not box.services.counting.locked()
+    assert len(box.services.counting) == 0
 
 
 # --- count ----------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ async def test_counting_holds_memory_too(make_box: Any) -> None:
     box.all_is_given_back()
 
 
-async def test_few_are_counted_at_a_time(box: Box) -> None:
+async def test_few_are_counted_at_a_time_and_one_for_somebody_else(box: Box) -> None:
     go = asyncio.Event()
 
     async def count(**asked: Any) -> TokenCount:
@@ -221,13 +221,25 @@ async def test_few_are_counted_at_a_time(box: Box) -> None:
         return TokenCount(n_tok=1, exact=True)
 
     box.engine.on_count = count
-    client = box.greeted()
+    client, same, other = box.greeted(), box.greeted(), box.greeted(uid=1001)
     client.say(*(m.CountTokens(id=id, prompt="hm") for id in range(10)))
+    same.say(m.CountTokens(id=1, prompt="mine too"))
+    await box.ask(same, 2, prompt="x" * 5000)
     await box.quiet()
+    assert len(box.engine.counts) == 3
+    other.say(m.CountTokens(id=1, prompt="another's"))
+    await box.quiet()
+    assert len(box.engine.counts) == 4
+    assert box.engine.counts[-1]["prompt"] == "another's"
+    await box.ask(other, 2, prompt="y" * 5000)
     assert len(box.engine.counts) == 4
     go.set()
     await box.quiet()
     assert len(client.heard()) == 10
+    # Of those that waited the first of each came first.
+    assert [x["prompt"][0] for x in box.engine.counts[4:6]] == ["h", "y"]
+    assert len(box.engine.counts) == 14
+    assert len(box.services.counting) == 0
 
 
 async def test_an_id_in_use_ends_a_count(box: Box) -> None:

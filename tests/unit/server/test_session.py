@@ -13,6 +13,7 @@ from onegate.protocol import messages as m
 from onegate.protocol.connection import ClientConnection
 from onegate.protocol.errors import Phase, Reason
 from onegate.server import session as session_module
+from onegate.server import turns as turns_module
 from onegate.server.classify import compile_rules
 from onegate.server.outcome import CANCELLED, DRAINED, Outcome
 
@@ -204,7 +205,7 @@ async def test_half_a_frame_is_closed(make_box: Any, timeout_factor: float) -> N
 
 
 class Timers:
-    """Stands in for the loop: timers are noted and never fire."""
+    """Stands in for the loop: timers are noted and never fire, and no pass ever ends."""
 
     def __init__(self) -> None:
         self.armed: list[float] = []
@@ -214,6 +215,9 @@ class Timers:
         self.armed.append(delay_s)
         self.left.append(delay_s)
         return Timer(self, delay_s)
+
+    def call_soon(self, *args: Any) -> None:
+        pass
 
 
 class Timer:
@@ -554,8 +558,9 @@ async def test_frames_in_which_nothing_fits(make_box: Any) -> None:
 async def test_a_burst_is_worked_off_turn_by_turn(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "TURN_NS", 0)
-    client, other = box.greeted(), box.greeted()
+    client, other = box.greeted(), box.greeted(uid=1001)
+    await turn()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
     client.say(*(m.Whoami(id=id) for id in range(5)), m.Generate(id=9, prompt="why?"))
     client.raw(b"\0")
     assert [x.id for x in client.heard()] == [0]
@@ -574,8 +579,9 @@ async def test_a_burst_is_worked_off_turn_by_turn(
 async def test_more_may_come_while_a_burst_is_worked_off(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "TURN_NS", 0)
     client = box.greeted()
+    await turn()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
     client.say(m.Whoami(id=1), m.Whoami(id=2), m.Whoami(id=3))
     client.say(m.Whoami(id=4))
     assert [x.id for x in client.heard()] == [1]
@@ -588,8 +594,9 @@ async def test_more_may_come_while_a_burst_is_worked_off(
 async def test_a_burst_ends_with_its_connection(
     box: Box, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(session_module, "TURN_NS", 0)
     client = box.greeted()
+    await turn()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
     client.say(m.Whoami(id=1), m.Generate(id=2, prompt="why?"), m.Generate(id=3, prompt="why?"))
     match way:
         case "lost":
@@ -611,8 +618,9 @@ async def test_what_waits_of_a_burst_is_held_as_bytes_and_charged(
     box: Box, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """Small messages are many times as large once they are taken apart."""
-    monkeypatch.setattr(session_module, "TURN_NS", 0)
     client = box.greeted()
+    await turn()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
     burst = b"".join(client.connection.send(m.Whoami(id=id)) for id in range(500))
     client.raw(burst)
     waiting_bytes = box.services.inbound.total_bytes
@@ -621,16 +629,16 @@ async def test_what_waits_of_a_burst_is_held_as_bytes_and_charged(
         client.hang_up()
     await box.quiet(600)
     assert box.services.inbound.total_bytes == 0
-    assert len(client.heard()) == (1 if way == "lost" else 500)
+    assert len(client.heard()) == (0 if way == "lost" else 500)
 
 
 async def test_a_frame_is_not_late_while_a_burst_is_worked_off(
     make_box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first byte came, then the rest with many others behind it, for which the time is ours."""
-    monkeypatch.setattr(session_module, "TURN_NS", 0)
     box = make_box("[gate]\nframe_timeout_s = 0.001\n")
     client = box.greeted()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
     burst = b"".join(client.connection.send(m.Whoami(id=id)) for id in range(100))
     client.raw(burst[:7])
     client.raw(burst[7:] + client.connection.send(m.Whoami(id=999))[:9])
@@ -640,6 +648,101 @@ async def test_a_frame_is_not_late_while_a_burst_is_worked_off(
     *reports, failed = client.heard()
     assert [report.id for report in reports] == list(range(100))
     assert (failed.id, failed.reason) == (None, Reason.PROTOCOL)
+
+
+async def test_many_connections_of_one_user_are_one_in_turn(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the time that another's two requests take, ten connections get as many answers."""
+    crowd, other = [box.greeted() for _ in range(10)], box.greeted(uid=1001)
+    await box.quiet()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
+    for client in crowd:
+        client.say(*(m.Whoami(id=id) for id in range(5)))
+    other.say(m.Whoami(id=1), m.Whoami(id=2), m.Whoami(id=3))
+    assert [len(client.heard()) for client in crowd] == [1] + [0] * 9
+    assert all(client.transport.paused for client in crowd)
+    assert [x.id for x in other.heard()] == [1]
+    await turn()
+    await turn()
+    assert [x.id for x in other.heard()] == [2, 3]
+    assert sum(len(client.heard()) for client in crowd) == 2
+    await box.quiet(60)
+    assert sum(len(client.heard()) for client in crowd) == 47
+    assert not any(client.transport.paused for client in crowd)
+    assert box.services.inbound.total_bytes == 0
+
+
+async def test_what_waits_for_a_turn_is_charged_and_bounded(
+    make_box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = make_box(
+        "[gate]\nmax_frame_bytes = 4096\ninbound_bytes_per_principal = 5000\ninbound_bytes = 9000\n"
+    )
+    first, second, third = box.greeted(), box.greeted(), box.greeted()
+    await turn()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
+    first.say(*(m.Whoami(id=id) for id in range(5)))
+    begun = second.connection.send(m.Whoami(id=1))
+    second.raw(begun)
+    assert box.services.inbound.total_bytes == len(begun)
+    third.raw(b"\0\0\x10\0" + b"x" * 4990)
+    (failed,) = third.heard()
+    assert (failed.id, failed.reason) == (None, Reason.BYTES_FULL)
+    assert len(box.services.turns) == 2
+    second.hang_up()
+    await turn()
+    assert len(box.services.turns) == 1
+    await box.quiet()
+    assert box.services.inbound.total_bytes == 0
+    assert len(box.services.turns) == 0
+    assert second.heard() == []
+
+
+async def test_what_a_request_costs_later_is_counted_when_it_is_begun(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise as many as fit into a turn would keep the loop for many turns after it."""
+    client = box.greeted()
+    await turn()
+    monkeypatch.setattr(session_module, "REQUEST_NS", turns_module.TURN_NS // 2)
+    client.say(m.Whoami(id=0), *(m.Generate(id=id, prompt="why?") for id in range(1, 6)))
+    assert [x.id for x in client.heard()] == [0]
+    assert len(box.services.live) == 2
+    await turn()
+    assert len(box.services.live) == 4
+    await turn()
+    assert len(box.services.live) == 5
+
+
+async def test_others_work_does_not_stretch_the_time_of_a_frame(
+    make_box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waits for its turn its clock stands still, and goes on with what was left."""
+    box = make_box("[gate]\nframe_timeout_s = 7.0\n")
+    busy, client = box.greeted(), box.greeted()
+    await turn()
+    monkeypatch.setattr(turns_module, "TURN_NS", 0)
+    timers, soon = Timers(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_module.asyncio, "get_running_loop", lambda: timers)
+        patch.setattr(timers, "call_soon", soon.append)
+        client.raw(b"\0\0\0\x09")
+        assert timers.left == [7.0]
+        box.skip(3)
+        busy.say(m.Whoami(id=1), m.Whoami(id=2))
+        client.raw(b"h")  # waits for its turn
+        assert client.transport.paused
+        assert timers.left == []
+        box.skip(100)
+        while client.transport.paused:
+            soon.pop()()
+        (left,) = timers.left
+        assert 3.5 < left <= 4.0
+        while soon:
+            soon.pop()()
+        client.raw(b"a")
+        assert timers.left == [left]
 
 
 async def test_what_all_leave_unread_is_bounded(make_box: Any) -> None:
@@ -657,6 +760,7 @@ async def test_what_all_leave_unread_is_bounded(make_box: Any) -> None:
     while not greedy.transport.closing:
         assert modest.session.unread_bytes < 30_000
         modest.say(m.Whoami(id=next(ids)))
+        modest.session.flush()
     await box.quiet()
     assert greedy.transport.aborted
     assert run.closed == 1
@@ -731,3 +835,37 @@ async def test_a_buffer_that_empties_within_the_turn_ends_nothing(box: Box) -> N
     client.transport.unread_bytes = 0
     await box.quiet()
     assert len(client.session.live) == 1
+
+
+async def test_what_is_said_in_one_pass_leaves_in_one_write(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = box.greeted()
+    await turn()
+    writes: list[int] = []
+    monkeypatch.setattr(client.transport, "write", lambda data: writes.append(len(data)))
+    client.say(*(m.Whoami(id=id) for id in range(3)))
+    assert writes == []
+    one_bytes = client.session.unread_bytes // 3
+    await turn()
+    assert writes == [3 * one_bytes]
+    await turn()
+    assert len(writes) == 1
+
+
+async def test_much_is_written_at_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = box.greeted()
+    await turn()
+    monkeypatch.setattr(session_module, "WRITE_BYTES", 1)
+    client.transport.reads = False
+    client.say(m.Whoami(id=1))
+    assert client.transport.unread_bytes == client.session.unread_bytes > 0
+
+
+async def test_the_last_words_stand_behind_what_was_said_before(box: Box) -> None:
+    client = box.greeted()
+    client.say(m.Whoami(id=1))
+    client.raw(b"\0\0\0\0")
+    heard = client.heard()
+    assert [type(message) for message in heard] == [m.WhoamiReport, m.Failed]
+    assert client.transport.closing

@@ -9,6 +9,8 @@ from onegate.server.translate import class_specs, gate_limits, pool_spec
 
 CONFIG = configuration.check(
     """
+    [engine]
+    kind = "ollama"
     [gate]
     max_in_flight = 7
     max_queued_tok = 300000

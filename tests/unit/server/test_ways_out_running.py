@@ -266,7 +266,8 @@ async def test_never_reads_at_all(case: Case) -> None:
     run = await case.start()
     case.subject.transport.unread_bytes = 9 * 2**20
     run.chunk("Be")
-    await case.ended(Outcome.ABORTED, Reason.SLOW_READER, silent=True, quarantined=1)
+    await case.ended(Outcome.ABORTED, Reason.SLOW_READER, Phase.DECODE, quarantined=1)
+    assert case.subject.transport.closing
 
 
 # --- time -----------------------------------------------------------------------------------------

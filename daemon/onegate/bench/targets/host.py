@@ -55,7 +55,10 @@ class HostTarget:
     ) -> "HostTarget":
         """The host that a daemon with this configuration would start. Raises TargetError."""
         try:
-            return cls(build_engine(config, log=log), model, ready_s=ready_s)
+            engine = build_engine(
+                config, log=log, crashed=lambda name, error: log(f"{name} crashed: {error!r}")
+            )
+            return cls(engine, model, ready_s=ready_s)
         except EngineKindMissing as error:
             raise TargetError(str(error)) from error
 

@@ -48,6 +48,11 @@ class ChatEncoder:
         pieces = rendered.split(mark)
         return [id for piece in pieces for id in self._encode(piece, add_special=False)]
 
+    def encode_raw(self, text: str) -> list[int]:
+        """Token ids of a text whose writer puts the template in himself: here the spelling of a
+        control token is one."""
+        return self._encode(text, add_special=True)
+
     def _plain(self, turns: list[tuple[str, str]]) -> list[int]:
         if len(turns) != 1 or turns[0][0] != "user":
             raise Refusal(

@@ -28,7 +28,6 @@ def check_min_tokens(params: Params, max_tokens: int) -> None:
 def check_plain_text(request: EngineRequest) -> None:
     """Refuse what goes beyond text in and text out. Raises Refusal, `unsupported`."""
     asked = {
-        "raw": request.raw,
         "suffix": request.suffix is not None,
         "tools": bool(request.tools),
         "tool_choice": request.tool_choice not in (None, "none"),

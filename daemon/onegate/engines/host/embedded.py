@@ -141,7 +141,7 @@ class EmbeddedEngine:
         self._check_model(call.model)
         if call.tools:
             raise Refusal("unsupported", "this engine does not offer tools", path="tools")
-        return self._ready().prompts.count(call.prompt, call.messages)
+        return self._ready().prompts.count(call.prompt, call.messages, raw=call.raw)
 
     def step(self) -> StepReport:
         if self._pool.state is PoolState.LOADING:

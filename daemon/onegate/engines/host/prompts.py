@@ -38,7 +38,7 @@ class PromptReader:
         else:
             turns = _turns(request.prompt, request.messages)
             self._check_bytes(turns, beyond_tok)
-            prompt = self._chat.encode(turns)
+            prompt = self._encode(turns, request.raw)
         if not prompt:
             path = "prompt" if request.prompt_tok_ids is None else "prompt_token_ids"
             raise Refusal("invalid", "the prompt has no tokens", path=path)
@@ -46,17 +46,22 @@ class PromptReader:
             raise too_large(len(prompt) + beyond_tok, self._max_context_tok)
         return prompt, resumed
 
-    def count(self, prompt: str | None, messages: list[Message] | None) -> tuple[int, bool]:
+    def count(
+        self, prompt: str | None, messages: list[Message] | None, *, raw: bool = False
+    ) -> tuple[int, bool]:
         """Tokens of a prompt and whether that is exact; a very long one is estimated."""
         turns = _turns(prompt, messages)
         chars = sum(len(text) for _, text in turns)
         if chars > _COUNT_EXACT_CHARS:
             share = _COUNT_EXACT_CHARS / chars
             turns = [(role, text[: int(len(text) * share)]) for role, text in turns]
-            return int(len(self._chat.encode(turns)) / share), False
-        n_tok = len(self._chat.encode(turns))
+            return int(len(self._encode(turns, raw)) / share), False
+        n_tok = len(self._encode(turns, raw))
         # At its own limit the tokenizer may have cut the text short.
         return n_tok, n_tok < self._facts.encode_max_tok
+
+    def _encode(self, turns: list[tuple[str, str]], raw: bool) -> list[int]:
+        return self._chat.encode_raw(turns[0][1]) if raw else self._chat.encode(turns)
 
     def _check_bytes(self, turns: list[tuple[str, str]], beyond_tok: int) -> None:
         """Spare tokenising what cannot fit by its length; the number is then a lower bound."""

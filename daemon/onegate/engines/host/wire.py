@@ -57,6 +57,7 @@ class CountCall(_Wire, frozen=True, tag="count"):
     call: int
     model: str
     prompt: str | None = None
+    raw: bool = False
     messages: list[Message] | None = None
     tools: list[Tool] | None = None
 

@@ -100,6 +100,16 @@ def test_a_newcomer_for_the_loaded_pool_ends_a_switch_that_had_no_better_reason(
     assert c.end(3) == [LoadPool("b")]
 
 
+def test_a_refused_newcomer_changes_no_choice(core: Any, make: Any) -> None:
+    c = two(core, make)
+    c.arrive(1, "batch", pool="a")
+    c.arrive(2, "batch", pool="b")
+    wake_ns = c.controller.next_wake_ns()
+    assert c.refusal(3, "batch", pool="a", max_tok=9_000)
+    assert c.controller.next_wake_ns() == wake_ns
+    assert c.end(1) == [LoadPool("b")]
+
+
 def test_when_the_one_who_wanted_it_leaves_the_loaded_pool_goes_on(core: Any, make: Any) -> None:
     c = two(core, make, seats=2)
     c.arrive(1, "batch", pool="a")

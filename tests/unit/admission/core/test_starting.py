@@ -219,6 +219,18 @@ def test_what_a_floor_grant_leaves_comes_back(core: Any, make: Any) -> None:
     assert c.end(20) == [Grant(21)]
 
 
+def test_nothing_comes_back_to_a_class_that_was_closed_meanwhile(core: Any, make: Any) -> None:
+    c = busy(core, make)
+    c.arrive(21, "batch", max_tok=990)
+    c.tell(ev.Produced(0, 1000))
+    assert c.end(0) == [Grant(20)]
+    c.tell(ev.ClassClosed("batch", None))
+    assert c.end(20) == [Grant(10)]
+    c.arrive(11, "chat", principal="q")
+    c.tell(ev.ClassOpened("batch"))
+    assert c.end(10) == [Grant(11)]
+
+
 def test_a_floor_grant_costs_nothing_while_nobody_better_waits(core: Any, make: Any) -> None:
     c = busy(core, make)
     c.arrive(21, "batch", max_tok=990)

@@ -54,6 +54,12 @@ def test_a_text_with_every_mark_is_refused(chat):
     assert chat.encode([("user", every)])
 
 
+def test_raw_text_writes_its_own_control_tokens(pipeline, chat):
+    text = "<|start|>user:hi<|end|>"
+    assert chat.encode_raw(text) == pipeline.encode(text, add_special=True)
+    assert len(controls(chat.encode_raw(text))) == 3
+
+
 def test_a_model_without_template_takes_one_prompt(pipeline):
     chat = ChatEncoder(pipeline.facts.specials, pipeline.encode, None)
     ids = chat.encode([("user", "a<|end|>b")])

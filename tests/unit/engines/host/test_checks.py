@@ -54,7 +54,6 @@ def test_a_minimum_within_the_maximum():
 @pytest.mark.parametrize(
     ("path", "given"),
     [
-        ("raw", {"raw": True}),
         ("suffix", {"suffix": ""}),
         ("tools", {"tools": [Tool(function=FunctionSpec(name="f"))]}),
         ("tool_choice", {"tool_choice": "auto"}),

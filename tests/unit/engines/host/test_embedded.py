@@ -123,7 +123,7 @@ def test_output_is_fitted_only_where_nobody_named_a_bound(engine, make_request, 
     [
         ({"params": Params(top_logprobs=1)}, "params.top_logprobs"),
         ({"params": Params(min_tokens=101)}, "params.min_tokens"),
-        ({"raw": True}, "raw"),
+        ({"suffix": "x"}, "suffix"),
     ],
 )
 def test_nothing_is_submitted_that_cannot_be_honoured(engine, make_request, pipeline, given, path):

@@ -23,6 +23,13 @@ def test_a_prompt_is_one_user_turn(reader, make_request):
     assert len(by_prompt[0]) == reader.count("hi", None)[0]
 
 
+def test_a_raw_prompt_has_no_template_and_counts_as_it_is(reader, make_request, pipeline):
+    ids, _ = reader.ids(make_request("<|start|>hi", raw=True))
+    assert ids == pipeline.encode("<|start|>hi", add_special=True)
+    assert reader.count("<|start|>hi", None, raw=True) == (len(ids), True)
+    assert len(ids) < reader.count("<|start|>hi", None)[0]
+
+
 def test_ids_are_taken_as_they_are(reader, make_request):
     assert reader.ids(make_request(prompt_tok_ids=[1, 258], resume_tok_ids=[2])) == ([1, 258], [2])
 
