@@ -159,7 +159,7 @@ def _measure(scenario: Scenario, sides: dict[str, Spec], settings: Settings) -> 
     try:
         with Endings() as endings, asyncio.Runner() as runner, ExitStack() as stack:
             running = {name: _running(stack, spec) for name, spec in sides.items()}
-            return endings.run(runner, _conduct(scenario, running, settings, progress))
+            return endings.run(runner, lambda: _conduct(scenario, running, settings, progress))
     finally:
         progress.clear()
 

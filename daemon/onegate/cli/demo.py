@@ -62,7 +62,7 @@ def demo(
             say(f"A private daemon is starting at {daemon.socket}")
             model = wait_for_model(daemon)
             say(f"Its engine is ready: {model}\n")
-            table = endings.run(runner, show(daemon.socket, jobs))
+            table = endings.run(runner, lambda: show(daemon.socket, jobs))
             console().print(table)
     except DaemonEnded as error:
         complain(str(error))

@@ -1,18 +1,18 @@
-"""SIGTERM and SIGHUP end a command through its `finally` blocks, as Ctrl-C does."""
+"""Signals end a command through its `finally` blocks, wherever they find it."""
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 T = TypeVar("T")
 
-_NUMBERS = (signal.SIGTERM, signal.SIGHUP)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Endings:
-    """`with Endings() as endings:` raises SystemExit(128 + number) wherever the signal finds us.
+    """`with Endings() as endings:` raises KeyboardInterrupt, or SystemExit(128 + number).
 
     In `endings.run` it finds an event loop, which nothing may be thrown into: a handler runs
     between any two instructions, also those of other tasks. There the coroutine is cancelled.
@@ -42,11 +42,11 @@ class Endings:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def run(self, runner: asyncio.Runner, coroutine: Coroutine[Any, Any, T]) -> T:
-        """`runner.run(coroutine)`. Raises SystemExit if a signal ended it."""
+    def run(self, runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """`runner.run(body())`, unless a signal ends it, as it does outside."""
         self._loop, self._task = runner.get_loop(), None
         try:
-            result = runner.run(self._follow(coroutine))
+            result = runner.run(self._follow(body))
         except asyncio.CancelledError:
             self._leave()
             raise
@@ -55,15 +55,15 @@ class Endings:
         self._leave()
         return result
 
-    async def _follow(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def _follow(self, body: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._task = asyncio.current_task()
         if self._number is not None:
-            self._cancel()
-        return await coroutine
+            raise asyncio.CancelledError  # it came before the first step
+        return await body()
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         if self._loop is None:
-            raise SystemExit(128 + number)
+            _end_here(number)
         self._number = number
         self._loop.call_soon_threadsafe(self._cancel)
 
@@ -73,4 +73,10 @@ class Endings:
 
     def _leave(self) -> None:
         if self._number is not None:
-            raise SystemExit(128 + self._number)
+            _end_here(self._number)
+
+
+def _end_here(number: int) -> NoReturn:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)

@@ -1,6 +1,7 @@
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,11 @@ from onegate.cli.endings import Endings
 NUMBERS = [signal.SIGTERM, signal.SIGHUP]
 
 
-def in_loop(doing: Callable[[list[str]], object]) -> list[str]:
+def in_loop(doing: Callable[[list[str]], Coroutine[Any, Any, object]]) -> list[str]:
     """What came to pass in a run under `Endings`; the code it ended with is the last of it."""
     seen: list[str] = []
     with pytest.raises(SystemExit) as caught, Endings() as endings, asyncio.Runner() as runner:
-        seen.append(repr(endings.run(runner, doing(seen))))  # type: ignore[arg-type]
+        seen.append(repr(endings.run(runner, lambda: doing(seen))))
     return [*seen, str(caught.value.code)]
 
 
@@ -41,11 +42,29 @@ def test_in_a_loop_the_coroutine_is_cancelled_and_nothing_else(number: int) -> N
     assert in_loop(doing) == ["went on", "cleaned up", str(128 + number)]
 
 
+def test_control_c_is_still_an_interruption() -> None:
+    async def doing() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
+
+    def outside() -> None:
+        with Endings():
+            signal.raise_signal(signal.SIGINT)
+
+    def inside() -> None:
+        with Endings() as endings, asyncio.Runner() as runner:
+            endings.run(runner, doing)
+
+    for run in (outside, inside):
+        with pytest.raises(KeyboardInterrupt):
+            run()
+
+
 def test_a_signal_before_the_first_step_is_not_lost() -> None:
     def run() -> None:
         with Endings() as endings, asyncio.Runner() as runner:
             runner.get_loop().call_soon(signal.raise_signal, signal.SIGTERM)
-            endings.run(runner, asyncio.Event().wait())
+            endings.run(runner, lambda: asyncio.Event().wait())
 
     with pytest.raises(SystemExit):
         run()
@@ -69,7 +88,7 @@ def test_a_failure_is_not_hidden_by_a_signal() -> None:
         Endings() as endings,
         asyncio.Runner() as runner,
     ):
-        endings.run(runner, doing())
+        endings.run(runner, doing)
 
 
 def test_without_a_signal_it_is_a_plain_run() -> None:
@@ -77,7 +96,7 @@ def test_without_a_signal_it_is_a_plain_run() -> None:
         return 7
 
     with Endings() as endings, asyncio.Runner() as runner:
-        assert endings.run(runner, doing()) == 7
+        assert endings.run(runner, doing) == 7
 
 
 def test_a_cancellation_of_its_own_stays_one() -> None:
@@ -89,7 +108,7 @@ def test_a_cancellation_of_its_own_stays_one() -> None:
         Endings() as endings,
         asyncio.Runner() as runner,
     ):
-        endings.run(runner, doing())
+        endings.run(runner, doing)
 
 
 def test_what_is_ignored_stays_ignored_and_all_is_put_back() -> None:
