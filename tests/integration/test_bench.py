@@ -80,7 +80,9 @@ def test_a_smoke_of_every_part(bench: Any) -> None:
     assert rows["chat"]["outcomes"]["finished"] == rows["chat"]["scheduled"] > 0
     assert rows["batch"]["outcomes"]["finished"] == 20
     assert rows["ghosts"]["outcomes"]["left"] == rows["ghosts"]["scheduled"] == 12
-    assert set(rows["ghosts"]["reasons"]) == {"arrival", "queued", "prefill", "decode"}
+    # Who leaves by the clock may be in any phase by then.
+    reasons = set(rows["ghosts"]["reasons"])
+    assert {"prefill", "decode"} <= reasons <= {"arrival", "queued", "prefill", "decode"}
     assert rows["batch"]["prompt_tok"] == {"n": 20} | dict.fromkeys(
         ("p50", "p95", "p99", "max"), 48
     )
@@ -117,7 +119,7 @@ def test_a_stall_of_two_seconds_shows_in_p99(bench: Any, tmp_path: Path) -> None
     [[class]]
     name = "stall"
     start_s = 2
-    arrivals = { kind = "burst", size = 1, every_s = 2.5 }
+    arrivals = { kind = "burst", size = 1, every_s = 3600 }
     prompt = { tok = 2000 }
     output = { tok = 1 }
     """
@@ -210,6 +212,34 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, timeout_factor: float) -> 
         while any(alive(pid) for pid in family) and deadline > 0:
             time.sleep(0.1)
             deadline -= 0.1
+        assert not [pid for pid in family if alive(pid)]
+
+
+def test_a_private_daemon_does_not_outlive_a_killed_run(
+    tmp_path: Path, timeout_factor: float
+) -> None:
+    scenario = written(tmp_path / "alone.toml", ALONE.replace("duration_s = 7", "duration_s = 600"))
+    with subprocess.Popen(
+        [*ONEGATE, "bench", scenario, "--on", "private"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    ) as process:
+        deadline = 60 * timeout_factor
+        # A guardian, the daemon, its engine host and a generator.
+        while len(family := descendants(process.pid)) < 4 and deadline > 0:
+            time.sleep(0.1)
+            deadline -= 0.1
+        folders = list(tmp_path.glob("onegate-*"))
+        process.kill()
+        process.wait()
+        while (folders[0].exists() or any(map(alive, family))) and deadline > 0:
+            time.sleep(0.1)
+            deadline -= 0.1
+        assert len(folders) == 1
+        assert not folders[0].exists()
         assert not [pid for pid in family if alive(pid)]
 
 

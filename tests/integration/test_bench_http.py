@@ -11,9 +11,11 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
 
+import aiohttp
 from aiohttp import web
 
 from onegate.bench.prompts import learn, prompt
+from onegate.bench.targets import http
 from onegate.bench.targets.base import Ask, Broke, Expired, Refused, Target, TargetError
 from onegate.bench.targets.ollama import OllamaTarget
 from onegate.bench.targets.openai import OpenAiTarget
@@ -63,6 +65,8 @@ class Server:
         body = await request.json()
         openai = request.path.startswith("/v1")
         prompt_tok = TEMPLATE_TOK + len(body["messages"][0]["content"].split())
+        if self.mood == "mute":
+            await asyncio.sleep(3600)
         if not body["stream"]:
             count = {"usage": {"prompt_tokens": prompt_tok}, "prompt_eval_count": prompt_tok}
             return web.json_response(count)
@@ -155,6 +159,44 @@ async def test_a_server_that_never_gets_ready(tmp_path: Path) -> None:
         with pytest.raises(TargetError, match="not ready within"):
             await target.open()
         await target.aclose()
+
+
+@pytest.mark.parametrize("kind", [OpenAiTarget, OllamaTarget])
+async def test_a_server_that_never_answers_a_request(kind: Any, tmp_path: Path) -> None:
+    server = Server()
+    server.loading, server.mood = 0, "mute"
+    async with serving(server, tmp_path / "http.sock") as url:
+        target = kind(url, None, ready_s=0.3)
+        with pytest.raises(TargetError, match="did not answer within"):
+            await target.open()
+        await target.aclose()
+
+
+async def test_a_document_without_end_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_MAX_DOCUMENT_BYTES", 20)
+    async with serving(Server(), tmp_path / "http.sock") as url:
+        target = OpenAiTarget(url, None, ready_s=30.0)
+        with pytest.raises(TargetError, match="more than 20 bytes"):
+            await target.open()
+        await target.aclose()
+
+
+async def test_a_connection_that_is_not_made_is_a_failure(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, target = both
+
+    async def late(*_: Any, **__: Any) -> Any:
+        raise aiohttp.ConnectionTimeoutError
+
+    monkeypatch.setattr(aiohttp.UnixConnector, "_create_connection", late)
+    for connector in (target._server._session.connector,):  # type: ignore[attr-defined]
+        await connector.close()
+    target._server._session = None  # type: ignore[attr-defined]
+    with pytest.raises(Broke, match="timeout"):
+        await target.ask(asking(timeout_ms=60_000), Watched())
 
 
 async def test_a_refusal_with_its_hint(both: Both) -> None:

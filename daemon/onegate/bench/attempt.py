@@ -26,10 +26,19 @@ class Attempt:
         self._leave = leave
         self._phase = phase
         self._after_tok = rule.after_tok if rule is not None else 0
+        self._started = False
         self._seen_tok = 0
         self._shown_tok = 0
 
+    @property
+    def reached(self) -> Phase | None:
+        """The phase that the attempt is in, as far as the target tells; None: it waits."""
+        if self._seen_tok:
+            return "decode"
+        return "prefill" if self._started else None
+
     def started(self, queue_ms: float | None) -> None:
+        self._started = True
         self._record.started_ns = self._now_ns()
         self._record.queue_ms = queue_ms
         if self._phase == "prefill":
@@ -43,3 +52,5 @@ class Attempt:
             self._shown_tok = self._seen_tok
         if self._phase == "decode" and self._seen_tok >= self._after_tok:
             self._leave()
+        if self._phase == "prefill" and not self._started:
+            self._leave()  # such a target tells no start: that it has passed is all there is

@@ -1,5 +1,6 @@
 """Ratios between sides, between together and alone, and the noise beside them."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
@@ -11,6 +12,8 @@ from onegate.bench.scenario import Scenario
 from onegate.bench.stats import Spread, spread
 
 Measure = Callable[[ClassFigures], float | None]
+# By load, class and measure.
+Noise = dict[tuple[float, str, str], Spread]
 
 # What is compared, in the order of the report. Higher is better in those of RATES.
 MEASURES: dict[str, Measure] = {
@@ -25,30 +28,35 @@ MEASURES: dict[str, Measure] = {
     "goodput/s": lambda f: f.goodput_per_s,
 }
 _INTERFERENCE = [name for name in MEASURES if name[:4] in ("TTFT", "ITL ")]
-ALL = "all"
+# Fewer values than this have no range that one more could be outside of.
+_ENOUGH = 3
 
 
 class Ratio(Struct, frozen=True, kw_only=True):
-    """One measure of one class, one value a repeat.
+    """One measure of one class, over `repeats`; `n` of the spreads are those in which it was known.
 
-    `difference` is in the measure's own unit. `noise` is the same ratio of A against itself, where
-    that was measured: what differs by no more than that does not differ.
+    `ratio` is infinite where only the denominator is 0, and not known where both are; `difference`
+    is in the measure's own unit. `noise` is the same ratio of A against itself, where that was
+    measured at this load: what differs by no more than that does not differ.
     """
 
     cls: str
     measure: str
     load: float
-    ratio: Spread
-    difference: Spread
+    ratio: Spread | None
+    difference: Spread | None
+    repeats: int
     noise: Spread | None = None
 
     @property
     def beyond_noise(self) -> bool | None:
-        """Whether the median lies outside of what A against itself gave; None: not known.
+        """Whether the median lies outside of what A against itself gave; None: too little is known.
 
         Which of two equal sides is above the line is chance, so noise counts both ways round.
         """
-        if self.noise is None:
+        if self.noise is None or self.ratio is None:
+            return None
+        if min(self.noise.n, self.ratio.n) < max(_ENOUGH, self.repeats):
             return None
         seen = (self.noise.low, self.noise.high)
         both = [1.0, *seen, *(1 / value for value in seen if value)]
@@ -65,16 +73,13 @@ class Measured(Struct, frozen=True):
 def by_class(
     scenario: Scenario, measured: Sequence[Measured], names: Iterable[str] | None = None
 ) -> dict[str, ClassFigures]:
-    """The figures of each class that ran, over these parts pooled."""
+    """The figures of each class that was to run, over these parts pooled; empty without parts."""
     found = {}
     for number, cls in enumerate(scenario.classes):
-        if names is not None and cls.name not in names:
+        if not measured or (names is not None and cls.name not in names):
             continue
         records = [r for m in measured for r in m.records if r.cls == number]
-        if records:
-            found[cls.name] = figures(
-                cls.name, records, cls.limits, scenario.duration_s, len(measured)
-            )
+        found[cls.name] = figures(cls.name, records, cls.limits, scenario.duration_s, len(measured))
     return found
 
 
@@ -99,8 +104,8 @@ def select(
 def ratios(
     scenario: Scenario, measured: Sequence[Measured], *, numerator: str, denominator: str
 ) -> list[Ratio]:
-    """`numerator` ÷ `denominator` by load, class and measure, with the noise of A at load one."""
-    noise = {(r.cls, r.measure): r.ratio for r in self_ratios(scenario, measured)}
+    """`numerator` ÷ `denominator` by load, class and measure, with the noise of A at its load."""
+    noise = _noise(scenario, measured)
     found = []
     for load in scenario.loads:
         pairs = []
@@ -123,9 +128,17 @@ def self_ratios(scenario: Scenario, measured: Sequence[Measured]) -> list[Ratio]
     return _ratios(scenario, pairs, load, MEASURES, {}) if pairs else []
 
 
+def _noise(scenario: Scenario, measured: Sequence[Measured]) -> Noise:
+    return {
+        (r.load, r.cls, r.measure): r.ratio
+        for r in self_ratios(scenario, measured)
+        if r.ratio is not None
+    }
+
+
 def interference(scenario: Scenario, measured: Sequence[Measured], *, side: str) -> list[Ratio]:
-    """Beside the others ÷ alone, for the classes that also ran alone."""
-    noise = {(r.cls, r.measure): r.ratio for r in self_ratios(scenario, measured)}
+    """Beside the others ÷ alone, for the classes that also ran alone; the noise is A's alone."""
+    noise = _noise(scenario, measured) if side == "A" else {}
     found = []
     for load in scenario.loads:
         for name in scenario.isolate:
@@ -149,7 +162,7 @@ def _ratios(
     pairs: Sequence[tuple[dict[str, ClassFigures], dict[str, ClassFigures]]],
     load: float,
     measures: Iterable[str],
-    noise: dict[tuple[str, str], Spread],
+    noise: Noise,
 ) -> list[Ratio]:
     found = []
     for cls in scenario.classes:
@@ -159,17 +172,18 @@ def _ratios(
                 for above, below in pairs
                 if cls.name in above and cls.name in below
             ]
-            both = [(a, b) for a, b in values if a is not None and b]
-            ratio, difference = spread([a / b for a, b in both]), spread([a - b for a, b in both])
-            if ratio is not None and difference is not None:
-                found.append(
-                    Ratio(
-                        cls=cls.name,
-                        measure=measure,
-                        load=load,
-                        ratio=ratio,
-                        difference=difference,
-                        noise=noise.get((cls.name, measure)),
-                    )
+            if all(a is None and b is None for a, b in values):
+                continue  # nobody has such a measure: no gaps in answers of one piece
+            both = [(a, b) for a, b in values if a is not None and b is not None]
+            found.append(
+                Ratio(
+                    cls=cls.name,
+                    measure=measure,
+                    load=load,
+                    ratio=spread([a / b if b else math.inf for a, b in both if a or b]),
+                    difference=spread([a - b for a, b in both]),
+                    repeats=len(values),
+                    noise=noise.get((load, cls.name, measure)),
                 )
+            )
     return found

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -13,12 +14,13 @@ from onegate.bench import machine
 from onegate.bench.guards import Bounds, complaints
 from onegate.bench.plan import AGAIN, Part, calibration, calibration_arrivals, plan
 from onegate.bench.prompts import Rule
+from onegate.bench.read import excess
 from onegate.bench.record import Outcome, Record
 from onegate.bench.scenario import Scenario
 from onegate.bench.schedule import Arrival, schedule
 from onegate.bench.targets.base import Facts, TargetError
-from onegate.bench.targets.spec import Spec
-from onegate.bench.traces import read_trace
+from onegate.bench.targets.spec import Spec, server_of
+from onegate.bench.traces import Trace, TraceError, read_trace
 from onegate.bench.wire import (
     Effort,
     FromGenerator,
@@ -45,6 +47,9 @@ _NS_PER_S = 1_000_000_000
 # A calibration ends when all have finished; this is for a target that never does.
 _CALIBRATE_S = 300.0
 _QUIT_S = 15.0
+_ENDED_S = 5.0
+# The words of one part: some 300 MB of text, which is held twice while it is sent.
+MAX_PROMPTS_TOK = 50_000_000
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -77,6 +82,7 @@ class Run(Struct, kw_only=True):
     facts: dict[str, Facts] = field(default_factory=dict)
     rules: dict[str, Rule] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
+    calibrations: list[PartResult] = field(default_factory=list)
     results: list[PartResult] = field(default_factory=list)
 
 
@@ -116,7 +122,7 @@ class Lane:
             self._process.stdin.write(packed(message))
             await self._process.stdin.drain()
         except ConnectionError:
-            raise TargetError("a generator ended: its last words are above") from None
+            raise await self._ended() from None
 
     async def hear(self) -> FromGenerator:
         """The next message. Raises TargetError when the generator is in trouble, or gone."""
@@ -126,11 +132,23 @@ class Lane:
             header = await self._process.stdout.readexactly(HEADER_BYTES)
             payload = await self._process.stdout.readexactly(int.from_bytes(header, "big"))
         except asyncio.IncompleteReadError:
-            raise TargetError("a generator ended: its last words are above") from None
+            raise await self._ended() from None
         message: FromGenerator = from_generator.decode(payload)
         if isinstance(message, Trouble):
             raise TargetError(f"{self.spec}: {message.message}")
         return message
+
+    async def _ended(self) -> TargetError:
+        """Why it is silent for good."""
+        assert self._process is not None
+        try:
+            async with asyncio.timeout(_ENDED_S):
+                code = await self._process.wait()
+        except TimeoutError:
+            return TargetError("a generator fell silent")
+        if code >= 0:
+            return TargetError(f"a generator ended with exit code {code}: its last words are above")
+        return TargetError(f"a generator was killed by {signal.Signals(-code).name}")
 
     async def stop(self, *, at_once: bool) -> None:
         """Ask it to leave, or do not ask; what it drives sees its connections close either way."""
@@ -162,7 +180,8 @@ def command(uid: int | None) -> list[str]:
 class Conductor:
     """Use as `async with Conductor(...) as conductor: run = await conductor.run()`.
 
-    Raises TraceError where a scenario's trace has gone since it was checked.
+    Raises TargetError where a scenario's trace has gone since it was checked, and where callers are
+    to be users that a side cannot have.
 
     `tell` hears of progress. Whatever happens, no generator is left when the block is.
     """
@@ -185,10 +204,13 @@ class Conductor:
         )
         self._roots = {"bench": os.getpid()}
         self._traces = {
-            cls.name: read_trace(cls.arrivals.file)
+            cls.name: _trace(cls.arrivals.file)
             for cls in scenario.classes
             if cls.arrivals.file is not None
         }
+        # What one side was asked, the other may still have in its cache where both are one server.
+        servers = [server_of(spec) for spec in sides.values()]
+        self._apart = None not in servers and len(set(servers)) < len(servers)
 
     async def __aenter__(self) -> "Conductor":
         return self
@@ -235,6 +257,8 @@ class Conductor:
 
     def _arrivals(self, part: Part) -> list[Arrival]:
         contexts = [f.context_tok for f in self._run.facts.values() if f.context_tok is not None]
+        if text := excess(self._scenario, self._run.rates):
+            raise TargetError(f"at the rates that the target was measured to bear, {text}")
         return schedule(
             self._scenario,
             repeat=part.repeat,
@@ -255,7 +279,9 @@ class Conductor:
             self._arrivals(part) or _one(self._scenario, part.only),
             self._run.facts["A"].seats,
         )
-        records, _ = await self._drive(part, arrivals, 0.0, _CALIBRATE_S, number, total)
+        result = await self._watched(part, arrivals, 0.0, _CALIBRATE_S, number, total)
+        self._run.calibrations.append(result)
+        records = result.records
         ends = [r.ended_ns for r in records if r.outcome is Outcome.FINISHED and r.ended_ns]
         if not ends:
             why = ", ".join(sorted({r.reason for r in records}))
@@ -268,8 +294,18 @@ class Conductor:
     async def _part(self, part: Part, number: int, total: int) -> PartResult:
         window_s = self._scenario.duration_s
         end_s = window_s + self._scenario.drain_s
+        return await self._watched(part, self._arrivals(part), window_s, end_s, number, total)
+
+    async def _watched(
+        self,
+        part: Part,
+        arrivals: list[Arrival],
+        window_s: float,
+        end_s: float,
+        number: int,
+        total: int,
+    ) -> PartResult:
         before = machine.sample(self._roots)
-        arrivals = self._arrivals(part)
         records, efforts = await self._drive(part, arrivals, window_s, end_s, number, total)
         after = machine.sample(self._roots)
         use = machine.use(before, after, self._run.machine.cores, self._known())
@@ -278,8 +314,20 @@ class Conductor:
             records=records,
             efforts=efforts,
             use=use,
-            complaints=complaints(records, efforts, use, self._settings.bounds),
+            complaints=complaints(
+                # All of a calibration are due at the same moment, and cannot be sent at it.
+                [] if part.role == "calibrate" else records,
+                efforts,
+                use,
+                self._settings.bounds,
+                divisible=self._divisible(part.side),
+            ),
         )
+
+    def _divisible(self, side: str) -> bool:
+        spec = self._run.sides["A" if side == AGAIN else side]
+        clients = max(cls.clients for cls in self._scenario.classes)
+        return not spec.one_process and self._settings.generators < clients
 
     def _known(self) -> Sequence[str] | None:
         """Trees that are the measurement, if they are all known. A private daemon's is within
@@ -299,10 +347,16 @@ class Conductor:
         number: int,
         total: int,
     ) -> tuple[list[Record], list[Effort]]:
+        prompts_tok = sum(arrival.prompt_tok for arrival in arrivals)
+        if prompts_tok > MAX_PROMPTS_TOK:
+            raise TargetError(
+                f"the prompts of {part} have {prompts_tok} tokens, at most {MAX_PROMPTS_TOK}: "
+                "shorten them, or the window"
+            )
         side = "A" if part.side == AGAIN else part.side
         lanes = self._lanes[side]
         shares = [self._share(lane, arrivals) for lane in lanes]
-        salt = f"{number}/{part}"
+        salt = self._salt(part)
         for lane, share in zip(lanes, shares, strict=True):
             await lane.send(Prepare(salt, self._run.rules[side], share))
         for lane in lanes:
@@ -327,6 +381,11 @@ class Conductor:
         records.sort(key=lambda r: (r.scheduled_ns, r.cls, r.serial))
         return records, [answer.effort for answer in answers]
 
+    def _salt(self, part: Part) -> str:
+        """Sides that are compared get the same prompts, parts of one server different ones."""
+        side = part.side if part.role == "noise" or self._apart else ""
+        return f"{part.role}/{side}/{part.repeat}/{part.load:g}/{part.only or ''}"
+
     def _share(self, lane: Lane, arrivals: list[Arrival]) -> list[Arrival]:
         if lane.spec.one_process:
             return arrivals
@@ -338,11 +397,33 @@ class Conductor:
 
 
 def lanes_of(scenario: Scenario, spec: Spec, generators: int) -> list[Lane]:
-    """The generators of one side: for each user that its callers are, so many."""
+    """The generators of one side: for each user that its callers are, so many.
+
+    Raises TargetError.
+    """
     if spec.one_process:
+        refuse_users(scenario, spec)
         return [Lane(spec, None, 0)]
     uids = list(dict.fromkeys(cls.uid for cls in scenario.classes))
     return [Lane(spec, uid, shard) for uid in uids for shard in range(generators)]
+
+
+def refuse_users(scenario: Scenario, spec: Spec) -> None:
+    """Raises TargetError where a caller is another user: what has no door cannot tell them apart,
+    and the door of a private daemon is its owner's alone."""
+    for cls in scenario.classes:
+        if cls.uid not in (None, os.getuid()):
+            raise TargetError(
+                f"{spec} has no callers of another user, as {cls.name} is (uid = {cls.uid}): start "
+                "a daemon with a socket_mode that lets them in, and measure gate:SOCKET"
+            )
+
+
+def _trace(path: str) -> Trace:
+    try:
+        return read_trace(path)
+    except TraceError as error:
+        raise TargetError(f"{path}: {str(error).splitlines()[0]}") from error
 
 
 def _one(scenario: Scenario, name: str) -> list[Arrival]:

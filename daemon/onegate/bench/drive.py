@@ -17,6 +17,11 @@ _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 # By then a connection is made and the request on its way, and hardly anything more.
 _SENT_S = 0.005
+# A target may count what has no text, and may answer at length; beyond this it counts wrongly.
+_MOST_TIMES = 16
+_MOST_TOK = 100_000_000
+# Between two clocks that measure the same wait.
+_QUEUE_SLACK_MS = 1000.0
 
 
 class Driver:
@@ -100,6 +105,8 @@ class Driver:
         """One attempt; returns the next one if there is to be one."""
         cls = self._classes[arrival.cls]
         record.attempts += 1
+        # Whatever became of an earlier attempt: until this one has ended, the end of the run is it.
+        record.outcome, record.reason = Outcome.LEFT, END_OF_RUN
         record.last_sent_ns = self._now_ns()
         if record.sent_ns is None:
             record.sent_ns = record.last_sent_ns
@@ -111,22 +118,27 @@ class Driver:
             ttft_timeout_ms=cls.ttft_timeout_ms,
             timeout_ms=cls.timeout_ms,
             ticket=ticket,
-            follow=arrival.leave == "prefill",
+            # Of all others it is enough to hear at the end how long they waited.
+            follow=arrival.leave in ("arrival", "queued", "prefill"),
             own_connection=cls.leave is not None and cls.leave.by == "close",
         )
         loop = asyncio.get_running_loop()
+        scope = asyncio.timeout(self._patience_s(arrival))
+        watch = Attempt(
+            record,
+            self._now_ns,
+            lambda: scope.reschedule(loop.time()),
+            phase=arrival.leave,
+            rule=cls.leave,
+        )
         try:
-            async with asyncio.timeout(self._patience_s(arrival)) as scope:
-                watch = Attempt(
-                    record,
-                    self._now_ns,
-                    lambda: scope.reschedule(loop.time()),
-                    phase=arrival.leave,
-                    rule=cls.leave,
-                )
+            async with scope:
                 usage = await self._target.ask(ask, watch)
         except TimeoutError:
-            record.outcome, record.reason = Outcome.LEFT, arrival.leave or ""
+            if scope.expired():
+                record.outcome, record.reason = Outcome.LEFT, _gone(arrival, watch)
+            else:  # the kernel's, of a connection
+                record.outcome, record.reason = Outcome.FAILED, "timed_out"
         except Refused as refusal:
             return self._refused(record, cls, refusal)
         except Expired as expiry:
@@ -134,8 +146,11 @@ class Driver:
         except Broke as failure:
             record.outcome, record.reason = Outcome.FAILED, str(failure)
         else:
-            record.outcome, record.reason = Outcome.FINISHED, ""
-            _counted(record, usage)
+            if _plausible(record, usage, self._now_ns()):
+                record.outcome, record.reason = Outcome.FINISHED, ""
+                _counted(record, usage)
+            else:
+                record.outcome, record.reason = Outcome.FAILED, "malformed"
         return None
 
     def _patience_s(self, arrival: Arrival) -> float | None:
@@ -157,6 +172,27 @@ class Driver:
         return comeback(cls.retry, refusal, record.attempts)
 
 
+def _gone(arrival: Arrival, watch: Attempt) -> str:
+    """The phase in which a caller left: one that waits by the clock may be served meanwhile."""
+    assert arrival.leave is not None
+    by_clock = arrival.leave in ("arrival", "queued")
+    return (by_clock and watch.reached) or arrival.leave
+
+
+def _plausible(record: Record, usage: Usage, now_ns: int) -> bool:
+    """Whether the target can have counted like this."""
+    assert record.sent_ns is not None
+    seen_tok = sum(record.pieces_tok)
+    least_tok = 1 if record.pieces_ns else 0
+    most_tok = _MOST_TIMES * max(record.asked_output_tok, seen_tok)
+    most_ms = (now_ns - record.sent_ns) / _NS_PER_MS + _QUEUE_SLACK_MS
+    return (
+        (usage.prompt_tok is None or 0 <= usage.prompt_tok <= _MOST_TOK)
+        and (usage.output_tok is None or least_tok <= usage.output_tok <= most_tok)
+        and (usage.queue_ms is None or 0 <= usage.queue_ms <= most_ms)
+    )
+
+
 def _counted(record: Record, usage: Usage) -> None:
     record.prompt_tok, record.output_tok = usage.prompt_tok, usage.output_tok
     if record.started_ns is None and usage.queue_ms is not None:
@@ -173,4 +209,5 @@ def _blank(arrival: Arrival) -> Record:
         reason=END_OF_RUN,
         asked_prompt_tok=arrival.prompt_tok,
         asked_output_tok=arrival.output_tok,
+        shortened=arrival.shortened,
     )

@@ -15,14 +15,19 @@ DEFINITIONS = {
     "TPOT": "first to last piece, over the tokens after the first piece; one value a request",
     "E2E": "scheduled send to the end of a finished answer",
     "queue": "the wait for a permit or a seat, as the target says it; none where it does not",
-    "goodput": "finished requests of the window that met all their limits, a second; and tokens",
+    "goodput": "finished requests with text and within all limits, a second; and their tokens",
+    "met": "share of the scheduled requests that are goodput",
     "tokens/s": "output tokens that came within the window, over its length",
+    "requests": "those scheduled within the window; each ends in exactly one way",
+    "expired": "a deadline of its own ran out",
+    "left": "its caller went away, or the run was over",
+    "gaps": "how many gaps there are percentiles of",
     "refused": "share of the scheduled requests whose last attempt was refused",
     "wasted": "output tokens of requests that did not finish",
     "hint error": "when a retry was taken, less when the first refusal had said",
     "attempts": "attempts of finished and refused requests, over the finished ones",
     "interference": "beside the others over alone, at the same percentile; and the difference",
-    "batch kept": "a class's tokens in the window on A over those on B, same arrivals",
+    "batch kept": "the tokens/s of A ÷ B: what A leaves of a class's work, same arrivals",
     "late": "actual less scheduled send: the generator's own fault, part of TTFT",
 }
 
@@ -52,19 +57,18 @@ class ClassFigures(Struct, frozen=True, kw_only=True):
     attempts_per_success: float | None
     prompt_tok: Quantiles
     output_tok: Quantiles
+    shortened: int
 
 
 def meets(record: Record, limits: Limits) -> bool:
-    """Whether a request finished within all its limits."""
-    if record.outcome is not Outcome.FINISHED:
+    """Whether a request finished, with text, within all its limits. What is not known is not met;
+    an answer in one piece has no gap to judge."""
+    if record.outcome is not Outcome.FINISHED or not record.pieces_ns:
         return False
-    pairs = (
-        (limits.ttft_ms, record.ttft_ms),
-        (limits.itl_ms, max(record.itl_ms, default=None)),
-        (limits.tpot_ms, record.tpot_ms),
-        (limits.e2e_ms, record.e2e_ms),
-    )
-    return all(limit is None or value is None or value <= limit for limit, value in pairs)
+    pairs = [(limits.ttft_ms, record.ttft_ms), (limits.e2e_ms, record.e2e_ms)]
+    if len(record.pieces_ns) > 1:
+        pairs += [(limits.itl_ms, max(record.itl_ms)), (limits.tpot_ms, record.tpot_ms)]
+    return all(limit is None or (value is not None and value <= limit) for limit, value in pairs)
 
 
 def figures(
@@ -103,6 +107,7 @@ def figures(
         attempts_per_success=_attempts(found) / finished if finished else None,
         prompt_tok=_of(r.prompt_tok for r in found),
         output_tok=_of(r.tokens for r in found if r.outcome is Outcome.FINISHED),
+        shortened=sum(r.shortened for r in found),
     )
 
 

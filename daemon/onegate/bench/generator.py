@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -94,11 +95,11 @@ class Generator:
         driver = Driver(self._target, self._scenario.classes, on_crash=self._crashed)
         tasks = Tasks(self._crashed)
         tasks.spawn(self._tell(driver), name="progress")
-        tasks.spawn(self._probe_lag(), name="lag")
-        self._lag_ns = 0
         # The budget is for the run, not for the wait before it.
         first_ns = min([a.at_ns for a in self._arrivals], default=0)
         await asyncio.sleep((message.start_ns + first_ns - monotonic_ns()) / 1e9 - _LAG_PROBE_S)
+        self._lag_ns = 0
+        tasks.spawn(self._probe_lag(), name="lag")
         cpu_s, began_ns = time.process_time(), monotonic_ns()
         records = await driver.run(
             self._arrivals,
@@ -156,7 +157,9 @@ def texts(scenario: Scenario, message: Prepare) -> list[str]:
 
 
 def _log(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    # An engine's own words, on what may be a terminal, which obeys control characters.
+    shown = "".join(ch if ch.isprintable() or ch == "\t" else "\ufffd" for ch in line)
+    sys.stderr.write(f"{shown}\n")
 
 
 class Out:
@@ -187,8 +190,11 @@ async def serve(reader: asyncio.StreamReader, out: Out) -> int:
                 return 0
             out.send(await generator.take(message))
     except (TargetError, PromptTooShort) as error:
-        out.send(Trouble(str(error)))
+        with suppress(BrokenPipeError):
+            out.send(Trouble(str(error)))
         return 1
+    except BrokenPipeError:
+        return 0  # the conductor is gone, as above
     finally:
         await generator.aclose()
 

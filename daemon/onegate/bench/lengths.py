@@ -4,6 +4,7 @@ import math
 from random import Random
 
 from onegate.bench.scenario import Lengths
+from onegate.bench.traces import MAX_TOK
 
 # Standard normal quantile of 0.95: the distance from the median to the 95th percentile.
 _Z95 = 1.6448536269514722
@@ -22,4 +23,4 @@ def draw_tok(lengths: Lengths, rng: Random) -> int:
         drawn = round(rng.lognormvariate(math.log(lengths.p50_tok), sigma))
     else:
         drawn = lengths.tok
-    return max(1, drawn if lengths.max_tok is None else min(drawn, lengths.max_tok))
+    return max(1, min(drawn, MAX_TOK if lengths.max_tok is None else lengths.max_tok))

@@ -4,7 +4,7 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,7 +27,8 @@ class Sample(Struct, frozen=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """Between two samples. Shares are of all cores, pressures of the time; None: not known.
+    """Between two samples. Shares are of the cores that this process may use, pressures of the
+    time; None: not known.
 
     `cores` are the cores' worth of time of each named process with all below it, and under
     "NAME itself" without what is below it; `foreign_share` is what everything else on the machine
@@ -68,15 +69,30 @@ def facts() -> Facts:
 
 def sample(roots: dict[str, int], proc: Path = _PROC) -> Sample:
     """`roots` are processes by the name their whole tree shall have."""
-    busy_s, steal_s = read_stat((proc / "stat").read_text(encoding="utf-8"))
+    text = (proc / "stat").read_text(encoding="utf-8")
+    busy_s, steal_s = read_stat(text, os.sched_getaffinity(0))
     return Sample(monotonic_ns(), busy_s, steal_s, _pressure_us(proc), _trees_s(roots, proc))
 
 
-def read_stat(text: str) -> tuple[float, float]:
-    """Seconds of all cores: at work (stolen time not counted), and stolen. See proc(5)."""
-    fields = [int(word) for word in text.splitlines()[0].split()[1:9]]
-    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
-    return (user + nice + system + irq + softirq) / _TICKS_PER_S, steal / _TICKS_PER_S
+def read_stat(text: str, cores: Collection[int]) -> tuple[float, float]:
+    """Seconds of these cores: at work (stolen time not counted), and stolen. See proc(5).
+
+    Where the file has other numbers, as a container's may, its sum is what there is.
+    """
+    rows = {words[0]: [int(word) for word in words[1:9]] for words in _cpu_rows(text)}
+    mine = [row for core in cores if (row := rows.get(f"cpu{core}")) is not None]
+    busy_s = steal_s = 0.0
+    for row in mine if len(mine) == len(cores) else [rows["cpu"]]:
+        user, nice, system, _idle, _iowait, irq, softirq, steal = row
+        busy_s += (user + nice + system + irq + softirq) / _TICKS_PER_S
+        steal_s += steal / _TICKS_PER_S
+    return busy_s, steal_s
+
+
+def _cpu_rows(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line.startswith("cpu"):
+            yield line.split()
 
 
 def _pressure_us(proc: Path) -> dict[str, int]:

@@ -92,7 +92,7 @@ def _head(doc: Document) -> Iterable[str]:
         f"Python {escape(machine.python)}; "
         f"{doc.repeats} repeats of {doc.scenario.duration_s:g} s</p>"
     )
-    for text in (effort(doc), *reason_lines(doc), *retry_lines(doc)):
+    for text in (*doc.remarks, effort(doc), *reason_lines(doc), *retry_lines(doc)):
         yield f'<p class="soft">{escape(text)}</p>'
     if doc.complaints:
         yield '<h2 class="warn">These figures mean nothing</h2><ul>'
@@ -108,7 +108,7 @@ def _load(report: LoadReport) -> str:
 
 def _ratios(doc: Document) -> Iterable[str]:
     for title, found in ratio_tables(doc):
-        yield _table(title, RATIO_HEAD, [ratio_cells(row) for row in found])
+        yield _table(title, RATIO_HEAD, [ratio_cells(row, title) for row in found])
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

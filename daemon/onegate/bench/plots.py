@@ -43,6 +43,8 @@ def _lines(doc: Document, curves: Sequence[Curves], name: str) -> list[Line]:
     found = []
     for curve in curves:
         points: list[Point] = getattr(curve, name)
+        if points and name != "seats":
+            points = [(points[0][0], 0.0), *points]  # its first step begins on the ground
         if any(y for _, y in points):
             found.append(
                 Line(
@@ -50,7 +52,7 @@ def _lines(doc: Document, curves: Sequence[Curves], name: str) -> list[Line]:
                     points=points,
                     colour=_number(doc, curve.cls),
                     dashed=curve.side == "B",
-                    stepped=name == "seats",
+                    stepped=True,
                 )
             )
     return found

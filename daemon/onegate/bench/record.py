@@ -24,7 +24,7 @@ class Record(Struct, array_like=True):
 
     `sent_ns` is the first attempt's, `last_sent_ns` the last one's. `pieces_ns` are the arrivals of
     non-empty pieces of text, `pieces_tok` the tokens in each. `hinted_ns` is when the first refusal
-    said to come back.
+    said to come back. A `shortened` one was scheduled longer than the target's context can hold.
     """
 
     cls: int
@@ -45,6 +45,7 @@ class Record(Struct, array_like=True):
     output_tok: int | None = None
     asked_prompt_tok: int = 0
     asked_output_tok: int = 0
+    shortened: bool = False
 
     @property
     def tokens(self) -> int:
@@ -90,4 +91,5 @@ class Record(Struct, array_like=True):
     @property
     def taken(self) -> bool:
         """Whether the last attempt was let in."""
-        return self.outcome is not Outcome.REFUSED and bool(self.started_ns or self.pieces_ns)
+        let_in = self.started_ns is not None or bool(self.pieces_ns)
+        return let_in and self.outcome is not Outcome.REFUSED

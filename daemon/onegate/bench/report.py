@@ -3,12 +3,12 @@
 BENCH.md describes it. Fields are added, never renamed; what is not known is null.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
-from onegate.bench import machine
+from onegate.bench import machine, pieces
 from onegate.bench.compare import (
     Measured,
     Ratio,
@@ -20,21 +20,24 @@ from onegate.bench.compare import (
 )
 from onegate.bench.conduct import PartResult, Run
 from onegate.bench.figures import DEFINITIONS, ClassFigures
+from onegate.bench.plan import AGAIN
 from onegate.bench.prompts import Rule
 from onegate.bench.scenario import Scenario
 from onegate.bench.series import Point, cdf, seats
 from onegate.bench.targets.base import Facts
+from onegate.bench.targets.spec import HTTP_KINDS, server_of
 
 SCHEMA = 1
 
 
 class SideReport(Struct, frozen=True, kw_only=True):
-    """One target."""
+    """One target. `tok_per_piece` is what its answers had, None where every piece said itself."""
 
     side: str
     target: str
     facts: Facts
     counting: Rule
+    tok_per_piece: float | None = None
 
 
 class LoadReport(Struct, frozen=True, kw_only=True):
@@ -83,6 +86,7 @@ class Document(Struct, frozen=True, kw_only=True):
     interference: dict[str, list[Ratio]]
     parts: list[PartReport]
     complaints: list[str]
+    remarks: list[str] = field(default_factory=list)
     curves: list[Curves]
     definitions: dict[str, str] = field(default_factory=lambda: dict(DEFINITIONS))
     schema: int = SCHEMA
@@ -96,26 +100,91 @@ class Document(Struct, frozen=True, kw_only=True):
 def document(run: Run) -> Document:
     """Everything that there is to say about a run."""
     scenario = run.scenario
-    measured = [Measured(result.part, result.records) for result in run.results]
+    means = {side: _tok_per_piece(run, side) for side in _guessed(run)}
+    measured = _measured(run, means)
     sides = list(run.sides)
+    parts = [*run.calibrations, *run.results]
+    loads = _loads(scenario, measured, sides)
     return Document(
         title=scenario.title,
         scenario=scenario,
         repeats=run.settings.repeats,
         machine=run.machine,
         sides=[
-            SideReport(side=side, target=str(spec), facts=run.facts[side], counting=run.rules[side])
+            SideReport(
+                side=side,
+                target=str(spec),
+                facts=run.facts[side],
+                counting=run.rules[side],
+                tok_per_piece=means.get(side),
+            )
             for side, spec in run.sides.items()
         ],
         rates_per_s=run.rates,
-        loads=_loads(scenario, measured, sides),
+        loads=loads,
         ratios=ratios(scenario, measured, numerator="A", denominator="B") if "B" in sides else [],
         noise=self_ratios(scenario, measured),
         interference={side: interference(scenario, measured, side=side) for side in sides},
-        parts=[_part(result) for result in run.results],
-        complaints=[f"{r.part}: {text}" for r in run.results for text in r.complaints],
+        parts=[_part(result) for result in parts],
+        complaints=[f"{r.part}: {text}" for r in parts for text in r.complaints],
+        remarks=[*_side_remarks(run, means), *_class_remarks(run, loads)],
         curves=_curves(scenario, measured, sides),
     )
+
+
+def _side_remarks(run: Run, means: dict[str, float | None]) -> Iterable[str]:
+    for side in run.sides:
+        if not run.rules[side].exact:
+            yield f"{side}: prompts are not of exact lengths: the target counts unevenly"
+        if side in means and means[side] is None:
+            yield f"{side}: the target told no tokens of answers: each piece of text counts as one"
+    servers = [server_of(spec) for spec in run.sides.values()]
+    if None not in servers and len(set(servers)) < len(servers):
+        yield "A and B are one server: their prompts differ, so that neither finds the other's"
+
+
+def _class_remarks(run: Run, loads: Sequence[LoadReport]) -> Iterable[str]:
+    contexts = [f.context_tok for f in run.facts.values() if f.context_tok is not None]
+    held = f"what a context of {min(contexts)} tokens holds" if contexts else "what can be sent"
+    for report in loads:
+        for row in report.together:
+            name = f"{report.side} {row.name}, load {report.load:g}"
+            if not row.scheduled:
+                yield f"{name}: no request was due in the window"
+            if row.shortened:
+                yield f"{name}: {row.shortened} of {row.scheduled} requests were cut to {held}"
+
+
+def _side(result: PartResult) -> str:
+    return "A" if result.part.side == AGAIN else result.part.side
+
+
+def _guessed(run: Run) -> list[str]:
+    """The sides that do not tell the tokens of a piece."""
+    return [side for side, spec in run.sides.items() if spec.kind in HTTP_KINDS]
+
+
+def _tok_per_piece(run: Run, side: str, cls: int | None = None) -> float | None:
+    results = [result for result in run.results if _side(result) == side]
+    return pieces.tok_per_piece(
+        r for result in results for r in result.records if cls in (None, r.cls)
+    )
+
+
+def _measured(run: Run, means: dict[str, float | None]) -> list[Measured]:
+    """The records of each part, with all that is known of the tokens of a piece."""
+    by_class = {
+        (side, cls): _tok_per_piece(run, side, cls) or mean
+        for side, mean in means.items()
+        for cls in range(len(run.scenario.classes))
+    }
+    found = []
+    for result in run.results:
+        side, records = _side(result), result.records
+        if side in means:
+            records = [pieces.recounted(r, by_class[side, r.cls]) for r in records]
+        found.append(Measured(result.part, records))
+    return found
 
 
 def _loads(

@@ -105,7 +105,10 @@ class LoadClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     clients: Annotated[Count, why("connections that take turns", "clients")] = 1
     uid: Annotated[Id | None, why("run these callers as this user (needs root)")] = None
-    start_s: Annotated[PauseSeconds, why("first arrival this long into the run", "s")] = 0.0
+    start_s: Annotated[
+        PauseSeconds,
+        why("arrivals begin this long into the run, the first of those evenly spaced then", "s"),
+    ] = 0.0
     arrivals: Annotated[Arrivals, why("when")] = Arrivals(rate_per_s=1.0)
     prompt: Annotated[Lengths, why("tokens of the prompt, the chat template's included")] = (
         Lengths()
@@ -119,8 +122,13 @@ class LoadClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=0, le=100_000_000)],
         why("tokens that all prompts of the class begin with; 0: no two begin alike", "tokens"),
     ] = 0
-    ttft_timeout_ms: Annotated[Milliseconds | None, why("sent with each request", "ms")] = None
-    timeout_ms: Annotated[Milliseconds | None, why("sent with each request", "ms")] = None
+    ttft_timeout_ms: Annotated[
+        Milliseconds | None,
+        why("a request without output so long after it is sent expires", "ms"),
+    ] = None
+    timeout_ms: Annotated[
+        Milliseconds | None, why("a request not over so long after it is sent expires", "ms")
+    ] = None
     limits: Annotated[Limits, why("what counts as good")] = Limits()
     leave: Annotated[Leave | None, why("callers that go away")] = None
     retry: Annotated[Retry, why("after a refusal")] = Retry()

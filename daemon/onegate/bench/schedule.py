@@ -16,7 +16,8 @@ _NS_PER_S = 1_000_000_000
 class Arrival(Struct, frozen=True, array_like=True):
     """One request. `at_ns` counts from the start of the window; before it is the warm-up.
 
-    `cls` and `client` are numbers: of the scenario's class, and of the client within it.
+    `cls` and `client` are numbers: of the scenario's class, and of the client within it. A
+    `shortened` one was longer than the target's context can hold.
     """
 
     at_ns: int
@@ -26,6 +27,7 @@ class Arrival(Struct, frozen=True, array_like=True):
     prompt_tok: int
     output_tok: int
     leave: Phase | None = None
+    shortened: bool = False
 
 
 def schedule(
@@ -60,14 +62,12 @@ def schedule(
             )
             phases = _phases(cls, dice)
             for serial, row in enumerate(rows):
-                prompt_tok, output_tok = fit(
-                    max(least_tok, row.prompt_tok), row.output_tok, context_tok
-                )
+                wanted = max(least_tok, row.prompt_tok), row.output_tok
+                fitted = fit(*wanted, context_tok)
                 client = serial % cls.clients
                 at_ns = round(row.at_s * _NS_PER_S)
-                found.append(
-                    Arrival(at_ns, number, client, serial, prompt_tok, output_tok, next(phases))
-                )
+                leave, shortened = next(phases), fitted != wanted
+                found.append(Arrival(at_ns, number, client, serial, *fitted, leave, shortened))
     return sorted(found, key=lambda a: (a.at_ns, a.cls, a.serial))
 
 

@@ -1,5 +1,6 @@
 """Percentiles and spreads, plain."""
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ class Quantiles(Struct, frozen=True):
 
 
 class Spread(Struct, frozen=True):
-    """One figure over repeats: the median, and the lowest and the highest."""
+    """One figure over repeats: the median, and the lowest and the highest; infinite ones too."""
 
     n: int
     median: float
@@ -30,8 +31,9 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     `ordered` ascending and not empty.
     """
     place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
+    below, above = math.floor(place), math.ceil(place)
+    if ordered[below] == ordered[above]:
+        return ordered[below]  # two infinite ones too, which have no difference
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 

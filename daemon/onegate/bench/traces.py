@@ -4,10 +4,11 @@ import csv
 import io
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from onegate.bench.files import Unreadable, read_text
 
 MAX_TRACE_BYTES = 256 * 1024 * 1024
 MAX_TOK = 100_000_000
@@ -57,15 +58,9 @@ def read_trace(path: str) -> Trace:
     Raises TraceError. Mooncake's prefix hashes are not used: prompts stay unlike each other.
     """
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_TRACE_BYTES + 1)
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise TraceError(f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise TraceError("not UTF-8") from error
-    if len(data) > MAX_TRACE_BYTES:
-        raise TraceError(f"longer than {MAX_TRACE_BYTES} bytes")
+        text = read_text(path, MAX_TRACE_BYTES)
+    except Unreadable as error:
+        raise TraceError(str(error)) from error
     rows: list[Row] = []
     problems: list[str] = []
     for number, found in _azure(text) if text.startswith(_AZURE_HEAD[0]) else _mooncake(text):
@@ -89,16 +84,24 @@ def read_trace(path: str) -> Trace:
 
 def _azure(text: str) -> Iterator[tuple[int, Row | str]]:
     reader = csv.reader(io.StringIO(text))
-    if tuple(next(reader)) != _AZURE_HEAD:
-        yield 1, f"the columns of an Azure trace are {', '.join(_AZURE_HEAD)}"
-        return
-    for cells in reader:
-        try:
-            at, prompt_tok, output_tok = cells
-            at_s = datetime.fromisoformat(at).timestamp()
-            yield reader.line_num, Row(at_s, int(prompt_tok), int(output_tok))
-        except (ValueError, OverflowError):
-            yield reader.line_num, "not a time and two numbers of tokens"
+    try:
+        if tuple(next(reader)) != _AZURE_HEAD:
+            yield 1, f"the columns of an Azure trace are {', '.join(_AZURE_HEAD)}"
+            return
+        for cells in reader:
+            if cells:
+                yield reader.line_num, _azure_row(cells)
+    except csv.Error as error:
+        # What follows cannot be told apart any more.
+        yield reader.line_num, f"not CSV: {error}"
+
+
+def _azure_row(cells: list[str]) -> Row | str:
+    try:
+        at, prompt_tok, output_tok = cells
+        return Row(datetime.fromisoformat(at).timestamp(), int(prompt_tok), int(output_tok))
+    except (ValueError, OverflowError):
+        return "not a time and two numbers of tokens"
 
 
 def _mooncake(text: str) -> Iterator[tuple[int, Row | str]]:

@@ -8,37 +8,45 @@ from onegate.bench.report import Document
 from onegate.bench.stats import Quantiles, Spread
 
 ROW_HEAD = (
-    *("class", "requests", "TTFT ms", "ITL ms", "TPOT ms", "E2E ms", "queue ms", "tokens/s"),
-    *("goodput/s", "met", "refused", "failed", "left", "wasted tok"),
+    *("class", "requests", "finished", "refused", "expired", "failed", "left", "met", "goodput/s"),
+    *("goodput tok/s", "tokens/s", "wasted tok"),
+    *("TTFT ms", "ITL ms", "gaps", "TPOT ms", "E2E ms", "queue ms"),
 )
 RATIO_HEAD = ("class", "load", "measure", "ratio", "difference", "A ÷ A", "")
+# So many cells say what a row is about.
+ROW_KEYS, RATIO_KEYS = 1, 3
+A_TO_B = "A ÷ B"
+# What the definitions call the same ratio.
+_ALSO = {"tokens/s": "tokens/s (batch kept)"}
 
 
 def row_cells(row: ClassFigures, label: str) -> list[str]:
     """One class under ROW_HEAD; percentiles as p50 / p95 / p99."""
-    quantities = (row.ttft_ms, row.itl_ms, row.tpot_ms, row.e2e_ms, row.queue_ms)
+    ways = ("finished", "refused", "expired", "failed", "left")
     return [
         row.name + label,
         str(row.scheduled),
-        *(three(q) for q in quantities),
-        f"{row.tok_per_s:.1f}",
-        f"{row.goodput_per_s:.2f}",
+        *(str(row.outcomes[way]) for way in ways),
         share(row.met_share),
-        share(row.refused_share),
-        str(row.outcomes["failed"] + row.outcomes["expired"]),
-        str(row.outcomes["left"]),
+        f"{row.goodput_per_s:.2f}",
+        f"{row.goodput_tok_per_s:.1f}",
+        f"{row.tok_per_s:.1f}",
         str(row.wasted_tok),
+        three(row.ttft_ms),
+        three(row.itl_ms),
+        str(row.itl_ms.n),
+        *(three(q) for q in (row.tpot_ms, row.e2e_ms, row.queue_ms)),
     ]
 
 
-def ratio_cells(row: Ratio) -> list[str]:
-    """One ratio under RATIO_HEAD."""
+def ratio_cells(row: Ratio, title: str) -> list[str]:
+    """One ratio under RATIO_HEAD, in the table of this title."""
     return [
         row.cls,
         f"{row.load:g}",
-        row.measure,
-        spread(row.ratio, "{:.3f}"),
-        spread(row.difference, "{:+.1f}"),
+        _ALSO.get(row.measure, row.measure) if title == A_TO_B else row.measure,
+        _of_repeats(row.ratio, "{:.3f}", row.repeats),
+        _of_repeats(row.difference, "{:+.1f}", row.repeats),
         "" if row.noise is None else spread(row.noise, "{:.3f}"),
         {None: "", True: "beyond noise", False: "within noise"}[row.beyond_noise],
     ]
@@ -46,7 +54,7 @@ def ratio_cells(row: Ratio) -> list[str]:
 
 def ratio_tables(doc: Document) -> list[tuple[str, Sequence[Ratio]]]:
     """Titles and ratios, those that there are; noise alone only where nothing has it beside it."""
-    titled: list[tuple[str, Sequence[Ratio]]] = [("A ÷ B", doc.ratios)]
+    titled: list[tuple[str, Sequence[Ratio]]] = [(A_TO_B, doc.ratios)]
     titled += [(f"{side}: beside the others ÷ alone", r) for side, r in doc.interference.items()]
     found = [(title, ratios) for title, ratios in titled if ratios]
     return found if found or not doc.noise else [("A ÷ A", doc.noise)]
@@ -93,9 +101,9 @@ def effort(doc: Document) -> str:
             own = [part.use.cores.get(f"{side.side} itself", 0.0) for part in doc.parts]
             text += f", without {max(own):.2f}"
     foreign = [p.use.foreign_share for p in doc.parts if p.use.foreign_share is not None]
-    if foreign:
-        text += f"; other programs: at most {max(foreign):.0%} of the machine"
-    return text
+    if not foreign:
+        return f"{text}; other programs: not judged"
+    return f"{text}; other programs: at most {max(foreign):.0%} of the machine"
 
 
 def three(q: Quantiles) -> str:
@@ -116,6 +124,14 @@ def _plain(value: float | None) -> str:
 
 def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
+
+
+def _of_repeats(value: Spread | None, form: str, repeats: int) -> str:
+    """A spread, and in how many of the repeats it is known, if not in all."""
+    if value is None:
+        return "–"
+    text = spread(value, form)
+    return text if value.n == repeats else f"{text}, {value.n} of {repeats}"
 
 
 def spread(value: Spread, form: str) -> str:

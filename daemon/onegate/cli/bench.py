@@ -9,9 +9,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from onegate.bench.conduct import Conductor, Settings, Tell
+from onegate.bench.conduct import Conductor, Settings, Tell, refuse_users
+from onegate.bench.failures import broken, warnings
 from onegate.bench.page import page
-from onegate.bench.read import load_scenario, shipped, shipped_text
+from onegate.bench.read import lasting, load_scenario, shipped, shipped_text
 from onegate.bench.report import Document, document, plain
 from onegate.bench.scenario import Scenario
 from onegate.bench.targets.base import TargetError
@@ -67,7 +68,8 @@ def bench(
 
     Requests are sent at their moment whatever became of earlier ones, so a stall of the target
     shows in full. Exit code 3 means that the machine or the generator was too busy with other
-    things for the figures to mean anything; the report says what it was.
+    things for the figures to mean anything; the report says what it was. Exit code 69 means that
+    a target finished nothing at all.
 
     **Examples**
 
@@ -79,6 +81,7 @@ def bench(
     ```
     """
     try:
+        _check_text(scenario, on, vs, socket, None if html is None else str(html))
         if show:
             say(shipped_text(scenario).rstrip() if scenario else "\n".join(shipped()))
             return Exit.DONE
@@ -87,38 +90,62 @@ def bench(
         sides = {"A": read_spec(on)} | ({} if vs is None else {"B": read_spec(vs)})
         if socket is not None:
             sides = {name: _at(spec, socket) for name, spec in sides.items()}
-        result = _measure(
-            _scenario(scenario, duration),
-            sides,
-            Settings(
-                repeats=_within("--repeats", repeats),
-                noise=aa,
-                generators=_within("--generators", generators),
-            ),
+        settings = Settings(
+            repeats=_within("--repeats", repeats),
+            noise=aa,
+            generators=_within("--generators", generators),
         )
+        read = _scenario(scenario, duration)
+        if html is not None and (why := _unwritable(html)) is not None:
+            return _failed([f"{html} cannot be written: {why}"], json, Exit.UNWRITTEN)
+        result = _measure(read, sides, settings)
     except ConfigError as error:
         return _failed(
             [f"{scenario}: {problem}" for problem in error.errors], json, Exit.BAD_CONFIG
         )
     except TargetError as error:
         return _failed([str(error)], json, Exit.UNAVAILABLE)
-    if html is not None:
-        _write(html, page(result))
+    written = html is None or _write(html, page(result))
     if json:
         say_json(plain(result))
     else:
         print_report(result)
-    for text in result.complaints:
+    for text in (*warnings(result), *result.complaints):
         complain(text)
+    if not written:
+        return Exit.UNWRITTEN
+    if sides_broken := broken(result):
+        complain(f"nothing at all finished on {' and '.join(sides_broken)}")
+        return Exit.UNAVAILABLE
     return Exit.DONE if result.quiet else Exit.TOO_NOISY
 
 
-def _write(path: Path, text: str) -> None:
+def _check_text(*arguments: str | None) -> None:
+    for text in arguments:
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{text!a} is not UTF-8") from error
+
+
+def _unwritable(path: Path) -> str | None:
+    """Why the report could not be written there, as far as that is known before it is."""
+    place = path if path.exists() else path.parent
+    if path.is_dir():
+        return "it is a directory"
+    if not place.exists():
+        return f"there is no directory {place}"
+    return None if os.access(place, os.W_OK) else "you may not"
+
+
+def _write(path: Path, text: str) -> bool:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         # The measurement took minutes: it is still printed.
         complain(f"{path} cannot be written: {error.strerror}")
+        return False
+    return True
 
 
 def _within(name: str, number: int) -> int:
@@ -144,7 +171,7 @@ def _scenario(name: str, duration_s: float | None) -> Scenario:
     starts_s = max(cls.start_s for cls in found.classes)
     if duration_s <= starts_s:
         raise UsageError(f"a class of this scenario starts only after {starts_s:g} s")
-    return msgspec.structs.replace(found, duration_s=duration_s)
+    return lasting(found, duration_s)
 
 
 def _at(spec: Spec, socket: str) -> Spec:
@@ -155,6 +182,9 @@ def _at(spec: Spec, socket: str) -> Spec:
 
 def _measure(scenario: Scenario, sides: dict[str, Spec], settings: Settings) -> Document:
     """Run it, with the private daemons that it needs. Raises TargetError."""
+    for spec in sides.values():
+        if spec.kind in ("host", "private"):
+            refuse_users(scenario, spec)
     progress = Progress()
     try:
         with Endings() as endings, asyncio.Runner() as runner, ExitStack() as stack:

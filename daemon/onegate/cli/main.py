@@ -36,9 +36,11 @@ def run(arguments: list[str]) -> int:
                 say_json(error_document(error))
             complain(sentence(error))
             return exit_of(error)
-    except UsageError as error:
-        complain(f"{error}; `onegate --help` shows how")
-        return Exit.USAGE
+        except UsageError as error:
+            if _wants_json(arguments):
+                say_json({"error": {"reason": None, "message": str(error)}})
+            complain(f"{error}; `onegate --help` shows how")
+            return Exit.USAGE
     except KeyboardInterrupt:
         if on_terminal(sys.stderr):
             sys.stderr.write("\n")

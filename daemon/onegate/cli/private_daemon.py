@@ -31,7 +31,8 @@ class DaemonEnded(Exception):
 class PrivateDaemon:
     """`with PrivateDaemon(config) as daemon:` runs `onegated` at `daemon.socket`.
 
-    However the block is left, the daemon and its engine have ended and the directory is gone.
+    However the block is left, the daemon and its engine have ended and the directory is gone; soon
+    after also where this process is killed.
     """
 
     def __init__(self, config: str) -> None:
@@ -52,10 +53,12 @@ class PrivateDaemon:
                 # which then ends the daemon in good order.
                 self._process = subprocess.Popen(
                     [
+                        *(sys.executable, "-m", "onegate.cli.guardian", self._directory),
                         *(sys.executable, "-m", "onegate.server.main"),
                         *("--config", config, "--socket", self.socket),
                     ],
-                    stdin=subprocess.DEVNULL,
+                    # Closed with this process, also where that cannot end it itself.
+                    stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
                     env=environment,
@@ -104,6 +107,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 @contextmanager

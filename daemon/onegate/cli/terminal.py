@@ -6,7 +6,10 @@ talked into writing escape sequences, and a terminal obeys those. Elsewhere byte
 
 import os
 import sys
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TextIO
+from unicodedata import east_asian_width
 
 import msgspec
 
@@ -21,6 +24,7 @@ _SHOWN = (
     | {0x7F: 0x2421}
     | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # C1: eight-bit forms of the same sequences
 )
+_WIDTH_UNKNOWN = 80
 # Tables are as wide as they need to be where nobody has to read them.
 _WIDTH_ELSEWHERE = 200
 
@@ -59,7 +63,8 @@ def complain(text: str) -> None:
 
 def say_json(document: Any) -> None:
     """Write one JSON document to standard output, and make sure that it is all of it."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    sys.stdout.write((visible(text) if on_terminal(sys.stdout) else text) + "\n")
     sys.stdout.flush()
 
 
@@ -71,16 +76,35 @@ def console() -> "Console":
     return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
 
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH_UNKNOWN
+    except (OSError, ValueError):
+        return _WIDTH_UNKNOWN
+
+
+def fitted(text: str, columns: int) -> str:
+    """`text`, with an ellipsis for what does not fit. Wide characters take two columns."""
+    places = list(accumulate(2 if east_asian_width(ch) in "WF" else 1 for ch in text))
+    if not places or places[-1] <= columns:
+        return text
+    return text[: bisect_right(places, columns - 1)] + "…"
+
+
 class Progress:
-    """One line on standard error that the next one replaces; nothing unless it is a terminal."""
+    """One line on standard error that the next one replaces, cut to the terminal's width.
+
+    Nothing unless it is a terminal, and one on which a line can be replaced.
+    """
 
     def __init__(self) -> None:
-        self._active = on_terminal(sys.stderr)
+        self._active = on_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._shown = False
 
     def show(self, text: str) -> None:
         if self._active:
-            sys.stderr.write(f"\r\x1b[2K{visible(text)}")
+            line = fitted(visible(" ".join(text.split())), _columns() - 1)
+            sys.stderr.write(f"\r\x1b[2K{line}")
             sys.stderr.flush()
             self._shown = True
 

@@ -153,7 +153,7 @@ class ModelTarget:
     """First come, first served by `seats`; `first_ms` to the first token, `next_ms` for each other.
 
     `before` runs at the start of every attempt and may raise what a target raises; during the
-    stall, in seconds from and to, nothing comes out.
+    stall, in seconds from and to, nothing comes out. `says` is what it claims to have counted.
     """
 
     def __init__(
@@ -165,12 +165,14 @@ class ModelTarget:
         stall_s: tuple[float, float] = (0.0, 0.0),
         tells: bool = True,
         before: Callable[[Ask, int], None] = lambda ask, attempt: None,
+        says: Usage | None = None,
     ) -> None:
         self._seats = asyncio.Semaphore(seats)
         self._first_s, self._next_s = first_ms / 1000, next_ms / 1000
         self._stall_s = stall_s
         self._tells = tells
         self._before = before
+        self._says = says
         self.asked: list[Ask] = []
         self.given_up = 0
 
@@ -195,6 +197,8 @@ class ModelTarget:
         except asyncio.CancelledError:
             self.given_up += 1
             raise
+        if self._says is not None:
+            return self._says
         return Usage(len(ask.text.split()), ask.output_tok, None if self._tells else 7.0)
 
     async def _stall(self) -> None:

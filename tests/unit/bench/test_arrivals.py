@@ -60,5 +60,12 @@ def test_a_burst_is_many_at_once_and_grows_with_the_load() -> None:
     assert len(times(burst, end_s=10.0, load=0.1)) == 1
 
 
+def test_whoever_begins_later_begins_then() -> None:
+    burst = Arrivals(kind="burst", size=2, every_s=10.0)
+    assert times(burst, begin_s=5.0, end_s=16.0) == [5 * S] * 2 + [15 * S] * 2
+    even = Arrivals(kind="deterministic")
+    assert times(even, begin_s=0.3, end_s=1.0, rate_per_s=2.0) == [300_000_000, 800_000_000]
+
+
 def test_the_same_dice_give_the_same_schedule() -> None:
     assert times(Arrivals()) == times(Arrivals())

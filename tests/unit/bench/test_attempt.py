@@ -31,6 +31,21 @@ def test_tokens_without_text_count_with_the_text_that_follows() -> None:
     assert left == []
 
 
+def test_the_phase_is_known_as_far_as_the_target_tells() -> None:
+    attempt, _, _ = watched()
+    seen = [attempt.reached]
+    attempt.started(0.0)
+    seen.append(attempt.reached)
+    attempt.piece(1, visible=True)
+    assert [*seen, attempt.reached] == [None, "prefill", "decode"]
+
+
+def test_where_no_start_is_told_the_first_text_says_that_there_was_one() -> None:
+    attempt, _, left = watched("prefill")
+    attempt.piece(1, visible=True)
+    assert left == [1]
+
+
 @pytest.mark.parametrize(
     ("phase", "at"), [("prefill", 1), ("decode", 3), ("queued", None), ("arrival", None)]
 )

@@ -1,7 +1,9 @@
 """The conductor, with generators that a test plays."""
 
+import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from onegate.bench import conduct, machine
 from onegate.bench.conduct import Conductor, Settings, Tell, command, lanes_of
 from onegate.bench.prompts import Rule
-from onegate.bench.record import Outcome
+from onegate.bench.record import Outcome, Record
 from onegate.bench.scenario import Arrivals
 from onegate.bench.targets.base import Facts, TargetError
 from onegate.bench.targets.spec import Spec
@@ -66,6 +68,7 @@ class PlayedLane:
         self.stopped = at_once
 
 
+REAL_LANE = conduct.Lane
 EASY = {"cpu_s": 0.1, "wall_s": 1.0, "lag_ms": 1.0}
 MADE: Any = None
 
@@ -117,6 +120,72 @@ async def test_prompts_of_each_part_have_a_salt_of_their_own(made: Any) -> None:
     assert len(set(salts)) == 2
 
 
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [(Spec("gate", "/t"), True), (Spec("host"), True), (Spec("gate", "/s"), False)],
+)
+async def test_sides_get_the_same_prompts_unless_they_are_one_server(
+    made: Any, other: Spec, same: bool
+) -> None:
+    sides = {"A": Spec("gate", "/s"), "B": other}
+    settings = Settings(repeats=2, noise=True)
+    scenario = made.scenario(isolate=["chat"], duration_s=1.0)
+    made_conductor = Conductor(scenario, sides, settings, lambda now: None)
+    async with made_conductor as running:
+        await running.run()
+    a, b = (
+        [prepare.salt for prepare in lane.prepared]  # type: ignore[attr-defined]
+        for (lane,) in made_conductor._lanes.values()
+    )
+    assert len(a) == len(set(a)) == 8  # four for the noise, two repeats alone and two together
+    assert len(b) == len(set(b)) == 4
+    assert set(b) <= set(a) if same else not set(b) & set(a)
+
+
+async def test_what_a_measured_rate_would_need_may_be_too_much(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onegate.bench.read.MAX_ARRIVALS", 700)
+    cls = made.cls(arrivals=Arrivals(kind="deterministic", share=0.5))
+    with pytest.raises(TargetError, match="rates that the target was measured to bear, more than"):
+        async with conductor(made.scenario(cls), repeats=1) as running:
+            await running.run()
+
+
+async def test_prompts_are_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conduct, "MAX_PROMPTS_TOK", 319)
+    with pytest.raises(TargetError, match=r"have 320 tokens, at most 319"):
+        async with conductor(made.scenario(), repeats=1) as running:
+            await running.run()
+
+
+def test_a_trace_that_has_gone_is_one_sentence(made: Any, tmp_path: Path) -> None:
+    arrivals = Arrivals(kind="trace", file=f"{tmp_path}/none", rate_per_s=1.0)
+    with pytest.raises(TargetError, match="none: cannot be read: No such file"):
+        conductor(made.scenario(made.cls(arrivals=arrivals)))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(-9, "killed by SIGKILL"), (1, "exit code 1: its last words are above")]
+)
+async def test_a_generator_that_is_gone_is_told_as_it_went(code: int, words: str) -> None:
+    class Process:
+        returncode = code
+
+        class stdout:
+            @staticmethod
+            async def readexactly(n: int) -> bytes:
+                raise asyncio.IncompleteReadError(b"", n)
+
+        async def wait(self) -> int:
+            return code
+
+    lane = REAL_LANE(Spec("gate"), None, 0)
+    lane._process = Process()  # type: ignore[assignment]
+    with pytest.raises(TargetError, match=words):
+        await lane.hear()
+
+
 async def test_a_share_is_measured_before_it_is_asked_for(made: Any) -> None:
     cls = made.cls(arrivals=Arrivals(kind="deterministic", share=0.5))
     async with conductor(made.scenario(cls, duration_s=2.0), repeats=1) as running:
@@ -124,6 +193,41 @@ async def test_a_share_is_measured_before_it_is_asked_for(made: Any) -> None:
     # 16 at once, all finished after 100 ms: 160 a second, of which half.
     assert run.rates == {"chat": pytest.approx(80.0)}
     assert len(run.results[0].records) == 160
+
+
+async def test_a_calibration_is_judged_but_not_by_when_it_sends(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EASY, "cpu_s", 0.9)
+    monkeypatch.setattr(Record, "lateness_ms", 99.0)
+    chat = made.cls(arrivals=Arrivals(share=0.5), clients=2)
+    async with conductor(made.scenario(chat), repeats=1) as running:
+        run = await running.run()
+    (calibrated,) = run.calibrations
+    (text,) = calibrated.complaints
+    assert "90% of a core" in text
+    assert [len(result.complaints) for result in run.results] == [2]
+
+
+@pytest.mark.parametrize(
+    ("clients", "generators", "target", "helps"),
+    [(2, 1, "gate", True), (1, 1, "gate", False), (2, 2, "gate", False), (2, 1, "host", False)],
+)
+async def test_more_generators_are_advised_where_clients_can_be_divided(
+    made: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    clients: int,
+    generators: int,
+    target: str,
+    helps: bool,
+) -> None:
+    monkeypatch.setitem(EASY, "cpu_s", 0.9)
+    scenario = made.scenario(made.cls(clients=clients))
+    settings = Settings(repeats=1, generators=generators)
+    async with Conductor(scenario, {"A": Spec(target)}, settings, lambda now: None) as running:
+        run = await running.run()
+    ((text, *_),) = [result.complaints for result in run.results]
+    assert ("--generators" in text) is helps
 
 
 async def test_a_target_that_finishes_nothing_has_no_share(
@@ -159,7 +263,9 @@ def test_each_user_has_a_generator_of_its_own(made: Any) -> None:
         (1001, 0),
         (1001, 1),
     ]
-    assert len(lanes_of(scenario, Spec("host"), 2)) == 1
+    with pytest.raises(TargetError, match=r"host has no callers of another user, as b is"):
+        lanes_of(scenario, Spec("host"), 2)
+    assert len(lanes_of(made.scenario(made.cls(uid=os.getuid())), Spec("host"), 2)) == 1
 
 
 def test_other_users_are_entered_through_setpriv(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,16 @@ from onegate.bench.figures import ClassFigures, figures
 from onegate.bench.record import END_OF_RUN, Outcome, Record
 from onegate.bench.scenario import Arrivals, Leave, Lengths, Limits, Retry
 from onegate.bench.schedule import schedule
-from onegate.bench.targets.base import Ask, Broke, Expired, Refused
+from onegate.bench.targets.base import Ask, Broke, Expired, Refused, Usage
 
 S = 1_000_000_000
+CONTEXT_TOK = 4096
 
 
 def drive(virtual: Any, scenario: Any, target: Any, rate_per_s: float = 2.0) -> list[Record]:
     virtual.clock_of("onegate.bench.drive")
     rates = {cls.name: rate_per_s for cls in scenario.classes}
-    arrivals = schedule(scenario, repeat=0, load=1.0, rates=rates)
+    arrivals = schedule(scenario, repeat=0, load=1.0, rates=rates, context_tok=CONTEXT_TOK)
 
     def crashed(name: str, error: BaseException) -> None:
         raise error
@@ -122,19 +123,38 @@ def test_callers_leave_in_their_phase(
 ) -> None:
     cls = made.cls(output=Lengths(tok=50), leave=Leave(phases=[phase], after_ms=50, after_tok=3))
     scenario = made.scenario(cls, duration_s=0.5)
-    (record,) = drive(virtual, scenario, model_target())
+    seats = 0 if phase in ("arrival", "queued") else 1
+    (record,) = drive(virtual, scenario, model_target(seats=seats))
     assert (record.outcome, record.reason) == (Outcome.LEFT, phase)
     assert sum(record.pieces_tok) == tokens
     assert record.ended_ns == pytest.approx(end_ms * 1e6, abs=1e3)
 
 
-def test_a_target_is_followed_only_where_somebody_leaves_at_the_start(
+@pytest.mark.parametrize(
+    ("phase", "after_ms", "reason"),
+    [
+        ("arrival", 50, "prefill"),
+        ("queued", 50, "prefill"),
+        ("queued", 200, "decode"),
+        ("queued", 5000, ""),
+    ],
+)
+def test_who_leaves_by_the_clock_leaves_in_the_phase_that_it_is_in(
+    virtual: Any, made: Any, model_target: Any, phase: Any, after_ms: int, reason: str
+) -> None:
+    cls = made.cls(output=Lengths(tok=5), leave=Leave(phases=[phase], after_ms=after_ms))
+    (record,) = drive(virtual, made.scenario(cls, duration_s=0.5), model_target())
+    outcome = Outcome.LEFT if reason else Outcome.FINISHED
+    assert (record.outcome, record.reason) == (outcome, reason)
+
+
+def test_a_target_is_followed_only_where_somebody_leaves_before_text(
     virtual: Any, made: Any, model_target: Any
 ) -> None:
     target = model_target()
-    leave = Leave(phases=["prefill", "decode"])
-    drive(virtual, made.scenario(made.cls(leave=leave), duration_s=1.0), target)
-    assert [ask.follow for ask in target.asked] == [True, False]
+    leave = Leave(phases=["prefill", "decode", "queued", "arrival"])
+    drive(virtual, made.scenario(made.cls(leave=leave), duration_s=2.0), target)
+    assert [ask.follow for ask in target.asked] == [True, False, True, True]
 
 
 def test_a_wait_that_is_told_at_the_end_is_placed_where_it_was(
@@ -172,6 +192,76 @@ def test_a_refused_caller_returns_with_its_ticket(
     assert (record.sent_ns, record.last_sent_ns) == (0, pytest.approx(400e6))
 
 
+def test_who_came_back_and_was_let_in_is_no_longer_refused(
+    virtual: Any, made: Any, model_target: Any
+) -> None:
+    def once(ask: Ask, attempt: int) -> None:
+        if attempt == 1:
+            raise Refused("class_full", retry_after_ms=400.0)
+
+    cls = made.cls(output=Lengths(tok=1000), retry=Retry(kind="honour"))
+    scenario = made.scenario(cls, duration_s=0.5, drain_s=1.0)
+    (record,) = drive(virtual, scenario, model_target(before=once))
+    assert (record.outcome, record.reason) == (Outcome.LEFT, END_OF_RUN)
+    assert record.taken
+    assert record.hint_error_ms == pytest.approx(0, abs=0.01)
+
+
+def test_who_waits_to_come_back_at_the_end_is_refused(
+    virtual: Any, made: Any, model_target: Any
+) -> None:
+    def never(ask: Ask, attempt: int) -> None:
+        raise Refused("class_full", retry_after_ms=400.0)
+
+    cls = made.cls(retry=Retry(kind="honour"))
+    scenario = made.scenario(cls, duration_s=0.5, drain_s=0.1)
+    (record,) = drive(virtual, scenario, model_target(before=never))
+    assert (record.outcome, record.reason) == (Outcome.REFUSED, "class_full")
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(-1, 4),
+        Usage(10**9, 4),
+        Usage(2, -4),
+        Usage(2, 0),
+        Usage(2, 65),
+        Usage(2, 4, -1.0),
+        Usage(2, 4, 1e9),
+        Usage(2, 4, float("nan")),
+    ],
+)
+def test_a_target_that_cannot_have_counted_so_has_failed(
+    virtual: Any, made: Any, model_target: Any, usage: Usage
+) -> None:
+    scenario = made.scenario(made.cls(), duration_s=0.5)
+    (record,) = drive(virtual, scenario, model_target(says=usage))
+    assert (record.outcome, record.reason) == (Outcome.FAILED, "malformed")
+    assert record.output_tok is None
+    assert summary(scenario, [record]).goodput_tok_per_s == 0
+
+
+@pytest.mark.parametrize("usage", [Usage(), Usage(0, 1), Usage(2, 64, 0.0)])
+def test_a_target_may_count_in_its_own_way(
+    virtual: Any, made: Any, model_target: Any, usage: Usage
+) -> None:
+    scenario = made.scenario(made.cls(), duration_s=0.5)
+    (record,) = drive(virtual, scenario, model_target(says=usage))
+    assert record.outcome is Outcome.FINISHED
+
+
+def test_a_connection_that_timed_out_is_not_a_caller_that_left(
+    virtual: Any, made: Any, model_target: Any
+) -> None:
+    def gone(ask: Ask, attempt: int) -> None:
+        raise TimeoutError
+
+    scenario = made.scenario(made.cls(leave=Leave(phases=["queued"])), duration_s=0.5)
+    (record,) = drive(virtual, scenario, model_target(before=gone))
+    assert (record.outcome, record.reason) == (Outcome.FAILED, "timed_out")
+
+
 def test_how_attempts_end(virtual: Any, made: Any, model_target: Any) -> None:
     ends: list[Exception] = [Refused("paused"), Expired("deadline_exceeded"), Broke("gone")]
 
@@ -206,3 +296,12 @@ def test_arrivals_of_the_warm_up_are_sent_first(virtual: Any, made: Any, model_t
     records = drive(virtual, made.scenario(cls, warmup_s=1.0, duration_s=1.0), model_target())
     assert [r.scheduled_ns for r in records] == [-S, -S // 2, 0, S // 2]
     assert [r.lateness_ms for r in records] == pytest.approx([0] * 4, abs=0.01)
+
+
+@pytest.mark.parametrize(("prompt_tok", "shortened"), [(CONTEXT_TOK, True), (16, False)])
+def test_what_was_cut_to_the_context_is_known_of_its_record(
+    virtual: Any, made: Any, model_target: Any, prompt_tok: int, shortened: bool
+) -> None:
+    scenario = made.scenario(made.cls(prompt=Lengths(tok=prompt_tok)), duration_s=0.5)
+    (record,) = drive(virtual, scenario, model_target())
+    assert record.shortened is shortened

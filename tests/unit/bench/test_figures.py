@@ -27,6 +27,25 @@ def test_all_limits_have_to_be_met(made: Any, limits: Limits, met: bool) -> None
     assert meets(made.record(0, (100, 120, 160)), limits) is met
 
 
+def test_what_is_not_known_is_not_met(made: Any) -> None:
+    silent = made.record(0, ())
+    assert not meets(silent, Limits())
+    assert not meets(silent, Limits(ttft_ms=100))
+    # Two pieces of which the target says that they were one token: no time per token.
+    odd = made.record(0, (100, 200), output_tok=1)
+    assert odd.tpot_ms is None
+    assert not meets(odd, Limits(tpot_ms=1000))
+
+
+def test_an_answer_in_one_piece_has_no_gap_to_judge(made: Any) -> None:
+    assert meets(made.record(0, (100,)), Limits(ttft_ms=100, itl_ms=1, tpot_ms=1, e2e_ms=100))
+
+
+def test_shortened_requests_are_counted(made: Any) -> None:
+    found = figures("chat", [made.record(shortened=True), made.record()], Limits(), 1.0)
+    assert found.shortened == 1
+
+
 def test_only_what_finished_is_good(made: Any) -> None:
     assert not meets(made.record(0, (1,), outcome=Outcome.FAILED), Limits())
 

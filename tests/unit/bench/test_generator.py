@@ -127,6 +127,54 @@ async def test_trouble_is_told_and_a_conductor_that_is_gone_is_the_end(
         assert await serve(reader, out) == 0
 
 
+async def test_a_conductor_that_does_not_listen_is_gone_too(
+    made: Any, model_target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Out):
+        def __init__(self) -> None: ...
+
+        def send(self, message: FromGenerator) -> None:
+            raise BrokenPipeError
+
+    async def serve_one(error: Exception | None) -> int:
+        def built(spec: Spec, **_: Any) -> Any:
+            if error is not None:
+                raise error
+            return model_target()
+
+        monkeypatch.setattr(module, "build", built)
+        reader = asyncio.StreamReader()
+        reader.feed_data(packed(opening(made.scenario())))
+        return await serve(reader, Broken())
+
+    assert await serve_one(None) == 0
+    assert await serve_one(TargetError("nobody there")) == 1
+
+
+def test_standing_still_is_noticed(
+    virtual: Any, made: Any, model_target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    virtual.clock_of("onegate.bench.generator", "onegate.bench.drive")
+    target = model_target()
+    monkeypatch.setattr(module, "build", lambda spec, **_: target)
+    ask = target.ask
+
+    async def stopped(*given: Any) -> Any:
+        found = await ask(*given)
+        virtual.loop._clock.now_s += 1.0  # the whole process, and the loop with it
+        return found
+
+    target.ask = stopped
+
+    async def run() -> Any:
+        generator = Generator(Heard())
+        await generator.take(opening(made.scenario()))
+        await generator.take(Prepare("s", RULE, [Arrival(0, 0, 0, 0, 3, 2)]))
+        return await generator.take(Go(10**9, 0, 10**10))
+
+    assert virtual.run(run()).effort.lag_ms == pytest.approx(1000, abs=25)
+
+
 async def test_a_prompt_that_cannot_be_is_told(
     made: Any, model_target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +183,11 @@ async def test_a_prompt_that_cannot_be_is_told(
     await generator.take(opening(made.scenario()))
     with pytest.raises(PromptTooShort):
         await generator.take(Prepare("s", Rule("words", 30, True), [Arrival(0, 0, 0, 0, 3, 1)]))
+
+
+def test_an_engines_words_do_not_command_a_terminal(capsys: Any) -> None:
+    module._log("a\x1b[31mb\x9b\tc\u00e9")
+    assert capsys.readouterr().err == "a\ufffd[31mb\ufffd\tc\u00e9\n"
 
 
 def test_frames_go_out_whole() -> None:

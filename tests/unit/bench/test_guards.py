@@ -30,10 +30,22 @@ def test_a_late_generator(made: Any) -> None:
     assert text == "the generator was late: p99 20.0 ms, at most 10 ms"
 
 
+def test_a_generator_that_stood_still_while_it_only_read() -> None:
+    (text,) = complaints([], [EASY, structs.replace(EASY, lag_ms=1000.0)], QUIET, Bounds())
+    assert text.startswith("a generator read nothing for 1000 ms, at most 250 ms")
+
+
 def test_a_generator_over_its_budget() -> None:
     (text,) = complaints([], [EASY, structs.replace(EASY, cpu_s=9.0)], QUIET, Bounds())
     assert "90% of a core" in text
-    assert "--generators" in text
+    assert "use more of them (--generators)" in text
+
+
+def test_more_generators_are_advised_only_where_they_help() -> None:
+    busy = structs.replace(EASY, cpu_s=9.0)
+    (text,) = complaints([], [busy], QUIET, Bounds(), divisible=False)
+    assert "more would not help" in text
+    assert "--generators" not in text
 
 
 @pytest.mark.parametrize(

@@ -34,3 +34,7 @@ def test_nothing_is_longer_than_allowed_or_shorter_than_a_token() -> None:
     found = drawn(Lengths(kind="lognormal", p50_tok=1, p95_tok=100, max_tok=50))
     assert max(found) == 50
     assert min(found) == 1
+
+
+def test_a_wild_mix_stays_within_what_a_length_can_be() -> None:
+    assert max(drawn(Lengths(kind="lognormal", p50_tok=1, p95_tok=100_000_000))) == 100_000_000

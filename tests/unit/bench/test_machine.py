@@ -12,10 +12,20 @@ from onegate.bench.machine import Sample, peer_pid, read_pressure, read_stat, tr
 HZ = os.sysconf("SC_CLK_TCK")
 
 
-def test_stolen_time_is_not_work() -> None:
+def row(core: str, steal: int = 0) -> str:
     # user nice system idle iowait irq softirq steal guest guest_nice
-    busy_s, steal_s = read_stat(f"cpu  {HZ} {HZ} {HZ} 999 999 {HZ} {HZ} {2 * HZ} 0 0\ncpu0 1\n")
-    assert (busy_s, steal_s) == (5.0, 2.0)
+    return f"cpu{core} {HZ} {HZ} {HZ} 999 999 {HZ} {HZ} {steal * HZ} 0 0\n"
+
+
+def test_stolen_time_is_not_work() -> None:
+    assert read_stat(row(" ", 2) + row("0", 2), [0]) == (5.0, 2.0)
+
+
+def test_cores_that_we_may_not_use_are_not_judged() -> None:
+    text = f"cpu  {99 * HZ} 0 0 0 0 0 0 {9 * HZ}\n{row('0', 1)}{row('1', 2)}{row('2', 4)}intr 1 2\n"
+    assert read_stat(text, [0, 2]) == (10.0, 5.0)
+    # A container's file counts its cores from 0, whatever they are outside.
+    assert read_stat(text, [2, 3]) == (99.0, 9.0)
 
 
 def test_pressure_is_the_total_of_its_line() -> None:

@@ -46,6 +46,10 @@ def test_it_is_well_formed_and_shows_every_class_and_plot(doc: Document) -> None
     assert text.count("<svg") == 3
 
 
+def test_every_remark_is_on_it(doc: Document) -> None:
+    assert "a &lt;remark&gt;" in page(structs.replace(doc, remarks=["a <remark>"]))
+
+
 def test_noise_is_said_first_and_only_then(doc: Document) -> None:
     assert "These figures mean nothing" in page(doc)
     assert "too loud" in page(doc)

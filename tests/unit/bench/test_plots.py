@@ -22,6 +22,12 @@ def test_one_class_at_one_load_has_no_frontier(run: Any, made: Any) -> None:
     ]
 
 
+def test_a_share_rises_in_steps_from_nothing(run: Any, made: Any) -> None:
+    line = plots(document(run))[0].lines[0]
+    assert line.points == [(300.0, 0.0), (300.0, 1.0)]
+    assert line.stepped
+
+
 def test_several_loads_show_goodput_against_load(run: Any, made: Any) -> None:
     run.scenario = made.scenario(loads=[1.0, 2.0])
     run.results += [structs.replace(r, part=structs.replace(r.part, load=2.0)) for r in run.results]

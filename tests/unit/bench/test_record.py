@@ -42,6 +42,11 @@ def test_the_hint_is_judged_by_when_a_retry_was_taken(made: Any) -> None:
     assert made.record(**(honest | {"outcome": Outcome.REFUSED})).hint_error_ms is None
 
 
+def test_what_was_let_in_at_the_very_start_of_the_window_was_let_in(made: Any) -> None:
+    assert made.record(0, (), started_ns=0).taken
+    assert not made.record(0, (), started_ns=None).taken
+
+
 def test_a_record_survives_the_wire(made: Any) -> None:
     record = made.record(5, (1, 2), reason="x")
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=Record) == record

@@ -89,3 +89,5 @@ def test_a_scheduled_request_fits_the_context(made: Any) -> None:
     cls = made.cls(prompt=Lengths(tok=9000), output=Lengths(tok=100))
     (first, *_) = of(made.scenario(cls), context_tok=1024)
     assert first.prompt_tok + first.output_tok == 1024
+    assert first.shortened
+    assert not of(made.scenario(cls), context_tok=9100)[0].shortened

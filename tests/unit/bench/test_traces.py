@@ -37,6 +37,16 @@ def test_azure_in_the_order_of_time(tmp_path: Path) -> None:
     assert read(tmp_path, "\ufeff" + AZURE) == found
 
 
+def test_blank_lines_are_none(tmp_path: Path) -> None:
+    assert read(tmp_path, AZURE + "\n\n") == read(tmp_path, AZURE)
+
+
+def test_a_pipe_is_told_what_to_do(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="no regular file: write what it has to one first"):
+        read_trace(str(tmp_path / "pipe"))
+
+
 def test_mooncake_in_milliseconds(tmp_path: Path) -> None:
     assert read(tmp_path, MOONCAKE).rows == [Row(0.0, 6758, 500), Row(1.5, 7, 3)]
 
@@ -52,6 +62,7 @@ def test_mooncake_in_milliseconds(tmp_path: Path) -> None:
         (AZURE + "2023-11-16,1\n", "line 5: not a time"),
         (AZURE + "2023-11-16 18:17:03,-1,2\n", "line 5: lengths are"),
         (AZURE + f"2023-11-16 18:17:03,{'9' * 5000},2\n", "line 5: not a time"),
+        (AZURE + f"{'9' * 200_000},1,2\n", "line 5: not CSV: field larger"),
         (MOONCAKE + "{}\n", "line 4: not a Mooncake request"),
         (MOONCAKE + '{"timestamp": NaN}\n', "line 4: not a Mooncake request"),
         (b"\xff\xfe", "not UTF-8"),

@@ -1,15 +1,18 @@
 """Cells and lines of the report."""
 
+from math import inf
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from onegate.bench.figures import DEFINITIONS
 from onegate.bench.record import Outcome
 from onegate.bench.report import document
 from onegate.bench.scenario import Retry
 from onegate.bench.stats import Quantiles, Spread
 from onegate.bench.words import (
+    A_TO_B,
     RATIO_HEAD,
     ROW_HEAD,
     effort,
@@ -39,27 +42,63 @@ def test_a_spread_of_one_is_its_value() -> None:
     assert spread(Spread(n=3, median=2.0, low=1.0, high=3.0), "{:+.1f}") == "+2.0 (+1.0 to +3.0)"
 
 
+def test_a_row_has_a_cell_for_every_head(run: Any, made: Any) -> None:
+    ends = [Outcome.EXPIRED, Outcome.FAILED, Outcome.FAILED, *[Outcome.LEFT] * 3]
+    run.results[1].records.extend(made.record(0, (), outcome=end) for end in ends)
+    row = document(run).loads[0].together[0]
+    cells = dict(zip(ROW_HEAD, row_cells(row, ", alone"), strict=True))
+    assert cells["class"] == "chat, alone"
+    assert (cells["TTFT ms"], cells["gaps"]) == ("300 / 300 / 300", "1")
+    ways = ("requests", "finished", "refused", "expired", "failed", "left")
+    assert [cells[way] for way in ways] == ["7", "1", "0", "1", "2", "3"]
+    assert (cells["goodput/s"], cells["goodput tok/s"]) == ("0.10", "0.2")
+
+
+def ratio_of(run: Any, **more: Any) -> dict[str, str]:
+    ratio = next(r for r in document(run).ratios if r.measure == "TTFT p50")
+    cells = ratio_cells(structs.replace(ratio, **more), A_TO_B)
+    return dict(zip(RATIO_HEAD, cells, strict=True))
+
+
+def three_times(value: float) -> Spread:
+    return Spread(n=3, median=value, low=value, high=value)
+
+
 @pytest.mark.parametrize(
     ("noise", "word"),
     [(None, ""), ((0.9, 2.9), "beyond noise"), ((0.9, 3.1), "within noise")],
 )
-def test_a_row_has_a_cell_for_every_head(run: Any, noise: Any, word: str) -> None:
-    doc = document(run)
-    row = doc.loads[0].together[0]
-    cells = dict(zip(ROW_HEAD, row_cells(row, ", alone"), strict=True))
-    assert (cells["class"], cells["TTFT ms"]) == ("chat, alone", "300 / 300 / 300")
-    ratio = next(r for r in doc.ratios if r.measure == "TTFT p50")
+def test_a_ratio_has_a_cell_for_every_head(run: Any, noise: Any, word: str) -> None:
     if noise is not None:
-        ratio = structs.replace(ratio, noise=Spread(n=2, median=1.0, low=noise[0], high=noise[1]))
-    found = dict(zip(RATIO_HEAD, ratio_cells(ratio), strict=True))
-    assert (found["ratio"], found["difference"], found[""]) == ("3.000", "+200.0", word)
+        noise = Spread(n=3, median=1.0, low=noise[0], high=noise[1])
+    found = ratio_of(run, ratio=three_times(3.0), repeats=3, noise=noise)
+    assert (found["ratio"], found[""]) == ("3.000 (3.000 to 3.000)", word)
+    assert found["difference"] == "+200.0, 1 of 3"
+
+
+def test_no_ratio_is_no_number(run: Any) -> None:
+    assert ratio_of(run, ratio=None)["ratio"] == "–"
+    assert ratio_of(run, ratio=three_times(inf), repeats=3)["ratio"] == "inf (inf to inf)"
+
+
+def test_the_batch_that_is_kept_has_its_name_where_it_is_defined(run: Any) -> None:
+    ratio = next(r for r in document(run).ratios if r.measure == "tokens/s")
+    assert ratio_cells(ratio, A_TO_B)[2] == "tokens/s (batch kept)"
+    assert ratio_cells(ratio, "A ÷ A")[2] == "tokens/s"
+    assert "tokens/s" in DEFINITIONS["batch kept"]
+
+
+@pytest.mark.parametrize("head", ["gaps", "met", "requests", "expired", "left"])
+def test_what_heads_a_column_is_defined(head: str) -> None:
+    assert head in ROW_HEAD
+    assert DEFINITIONS[head]
 
 
 def test_what_measuring_took(run: Any) -> None:
     text = effort(document(run))
     assert text == (
         "generator: at most 25% of a core, p99 late 0.0 ms, worst lag 2.0 ms; "
-        "A with its engine: at most 0.50 cores, without 0.25"
+        "A with its engine: at most 0.50 cores, without 0.25; other programs: not judged"
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from onegate.bench import machine
 from onegate.bench.compare import Ratio
@@ -13,6 +14,7 @@ from onegate.bench.figures import figures
 from onegate.bench.plan import Part
 from onegate.bench.prompts import Rule
 from onegate.bench.read import load_scenario
+from onegate.bench.record import Outcome
 from onegate.bench.report import Document, LoadReport, SideReport
 from onegate.bench.scenario import Limits, Scenario
 from onegate.bench.stats import Spread
@@ -32,6 +34,7 @@ def report(*complaints: str) -> Document:
         load=1.0,
         ratio=ratio,
         difference=Spread(n=3, median=4.0, low=1.0, high=9.0),
+        repeats=3,
         noise=Spread(n=3, median=1.0, low=0.9, high=1.1),
     )
     empty = figures("chat", [], Limits(), 1.0)
@@ -55,6 +58,7 @@ def report(*complaints: str) -> Document:
         interference={"A": [row]},
         parts=[],
         complaints=list(complaints),
+        remarks=["A: prompts are not of exact lengths"],
         curves=[],
     )
 
@@ -104,10 +108,60 @@ def test_json_is_one_document(measured: Any, capsys: Any) -> None:
 def test_the_page_is_written_beside_the_rest(measured: Any, capsys: Any, tmp_path: Path) -> None:
     assert run(["bench", "smoke", "--html", str(tmp_path / "r.html")]) == 0
     assert "<title>A title</title>" in (tmp_path / "r.html").read_text()
-    assert run(["bench", "smoke", "--html", str(tmp_path / "none" / "r.html")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), [("none/r.html", "there is no directory"), (".", "it is a directory")]
+)
+def test_a_page_that_cannot_be_written_is_told_before_the_measurement(
+    measured: Any, capsys: Any, tmp_path: Path, place: str, words: str
+) -> None:
+    assert run(["bench", "smoke", "--html", str(tmp_path / place), "--json"]) == 74
     captured = capsys.readouterr()
-    assert "r.html cannot be written: No such file" in captured.err
-    assert captured.out.count("A title") == 2
+    assert f"cannot be written: {words}" in captured.err
+    assert words in json.loads(captured.out)["error"]["message"]
+    assert "scenario" not in measured
+
+
+def test_a_page_that_could_not_be_written_in_the_end_is_an_error_too(
+    measured: Any, capsys: Any
+) -> None:
+    assert run(["bench", "smoke", "--html", "/dev/full"]) == 74
+    captured = capsys.readouterr()
+    assert "/dev/full cannot be written: No space" in captured.err
+    assert "A title" in captured.out
+
+
+def failing(reasons: dict[str, int], **outcomes: int) -> Document:
+    doc = report()
+    rows = structs.replace(
+        doc.loads[0].together[0],
+        scheduled=sum(outcomes.values()),
+        outcomes={outcome.value: outcomes.get(outcome.value, 0) for outcome in Outcome},
+        reasons=reasons,
+    )
+    return structs.replace(doc, loads=[structs.replace(doc.loads[0], together=[rows], alone=[])])
+
+
+@pytest.mark.parametrize(
+    ("doc", "code", "words"),
+    [
+        (failing({"http_500": 6}, failed=6, finished=4), 0, "6 of 10 requests failed: 6 http_500"),
+        (failing({"http_500": 4}, failed=4, finished=6), 0, ""),
+        (failing({"invalid": 9}, refused=9), 69, "9 of 9 requests failed: 9 invalid"),
+        (failing({"http_404": 9}, refused=9), 69, "nothing at all finished on A"),
+        (failing({"class_full": 9}, refused=9), 0, "none of 9 requests finished"),
+        (failing({"http_429": 9}, refused=9), 0, "none of 9 requests finished"),
+        (failing({"end_of_run": 9}, left=9), 0, "none of 9 requests finished"),
+    ],
+)
+def test_a_target_that_does_not_work_is_said_to(
+    measured: Any, capsys: Any, doc: Document, code: int, words: str
+) -> None:
+    measured["answer"] = doc
+    assert run(["bench", "smoke"]) == code
+    err = capsys.readouterr().err
+    assert words in err if words else not err
 
 
 def test_a_noisy_machine_is_exit_code_3(measured: Any, capsys: Any) -> None:
@@ -144,11 +198,36 @@ def test_scenarios_are_listed_and_shown(capsys: Any) -> None:
         (["bench", "burst", "--duration", "2"], 64, "only after 5 s"),
         (["bench", "nothing"], 78, "there is no shipped scenario"),
         (["bench", "smoke", "--on", "steam"], 69, "'steam' is no target"),
+        (["bench", "smoke", "--on", "gate:\udcff"], 64, "is not UTF-8"),
+        (["bench", "smoke", "--html", "\udcff"], 64, "is not UTF-8"),
     ],
 )
 def test_what_cannot_be(capsys: Any, arguments: list[str], code: int, words: str) -> None:
     assert run(arguments) == code
     assert words in capsys.readouterr().err
+
+
+def test_what_is_too_long_for_a_schedule(measured: Any, capsys: Any, tmp_path: Path) -> None:
+    file = tmp_path / "fast.toml"
+    file.write_text('[[class]]\nname = "a"\narrivals = { rate_per_s = 1000 }\n')
+    assert run(["bench", str(file), "--duration", "80000"]) == 78
+    assert "more than 2000000 requests" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--reapets", "1"]])
+def test_usage_is_told_as_json_too(capsys: Any, arguments: list[str]) -> None:
+    assert run(["bench", "smoke", "--json", *arguments]) == 64
+    captured = capsys.readouterr()
+    assert arguments[0] in json.loads(captured.out)["error"]["message"]
+    assert arguments[0] in captured.err
+
+
+@pytest.mark.parametrize("kind", ["private", "host"])
+def test_callers_of_another_user_need_a_door(capsys: Any, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text('[[class]]\nname = "a"\nuid = 65534\n')
+    assert run(["bench", str(file), "--on", kind]) == 69
+    assert f"onegate: {kind} has no callers of another user" in capsys.readouterr().err
 
 
 def test_progress_is_a_bar_for_the_whole_run() -> None:

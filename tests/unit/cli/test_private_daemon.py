@@ -19,6 +19,7 @@ class FakeProcess:
     """A child that ends on SIGTERM unless it is stubborn."""
 
     def __init__(self, arguments: list[Any], **options: Any) -> None:
+        self.stdin = None
         self.arguments = [str(argument) for argument in arguments]
         self.options = options
         self.pid = 4242

@@ -11,6 +11,7 @@ from onegate.cli.terminal import (
     coloured,
     complain,
     console,
+    fitted,
     on_terminal,
     say,
     say_json,
@@ -95,6 +96,38 @@ def test_progress_replaces_itself_and_leaves_no_trace(capsys: Any, terminal: Any
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == "\r\x1b[2Kone␛\r\x1b[2Ktwo\r\x1b[2K"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("abcd", 4, "abcd"),
+        ("abcde", 4, "abc…"),
+        ("日本語", 5, "日本…"),
+        ("日本語", 4, "日…"),
+        ("", 4, ""),
+    ],
+)
+def test_a_line_is_cut_to_the_width(text: str, columns: int, shown: str) -> None:
+    assert fitted(text, columns) == shown
+
+
+def test_progress_is_one_line_of_the_terminals_width(capsys: Any, terminal: Any) -> None:
+    terminal.attach("stderr")
+    Progress().show("a\nb" + "x" * 200)
+    (line,) = capsys.readouterr().err.splitlines()[1:]
+    assert line == "\x1b[2Ka b" + "x" * 75 + "…"
+
+
+def test_a_terminal_that_cannot_replace_a_line_is_spared(
+    capsys: Any, terminal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.attach("stderr")
+    monkeypatch.setenv("TERM", "dumb")
+    progress = Progress()
+    progress.show("waiting")
+    progress.clear()
+    assert capsys.readouterr().err == ""
 
 
 def test_tables_elsewhere_are_not_cut_to_eighty_columns() -> None:

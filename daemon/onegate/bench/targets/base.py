@@ -1,6 +1,8 @@
 """The one interface between the driver and whatever answers."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from msgspec import Struct
@@ -94,3 +96,48 @@ class Target(Protocol):
 
 
 Log = Callable[[str], None]
+
+
+class _Hearing:
+    """A watch that also ends the wait for the first output."""
+
+    def __init__(self, watch: Watch, wait: asyncio.Timeout) -> None:
+        self._watch = watch
+        self._wait = wait
+
+    def started(self, queue_ms: float | None) -> None:
+        self._watch.started(queue_ms)
+
+    def piece(self, n_tok: int, *, visible: bool) -> None:
+        if not self._wait.expired():
+            self._wait.reschedule(None)
+        self._watch.piece(n_tok, visible=visible)
+
+
+@asynccontextmanager
+async def in_time(ask: Ask, watch: Watch) -> AsyncIterator[Watch]:
+    """Keeps to the request's deadlines where the target does not itself; watch by what it gives.
+
+    Raises Expired with the daemon's words for it.
+    """
+    whole = asyncio.timeout(_seconds(ask.timeout_ms))
+    first = asyncio.timeout(_seconds(ask.ttft_timeout_ms))
+    try:
+        async with whole, first:
+            yield _Hearing(watch, first)
+    except TimeoutError as error:
+        if first.expired():
+            raise Expired("ttft_deadline_exceeded") from error
+        if whole.expired():
+            raise Expired("deadline_exceeded") from error
+        raise
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def check_named(target: str, wanted: str | None, names: list[str], *, ready: bool) -> None:
+    """Raises TargetError where one of a target's models is ready and none is the wanted one."""
+    if ready and wanted is not None and wanted not in names:
+        raise TargetError(f"{target} has no model {wanted}; it has {', '.join(names)}")

@@ -12,6 +12,7 @@ from onegate.bench.targets.base import (
     TargetError,
     Usage,
     Watch,
+    check_named,
 )
 from onegate.client.aio import AsyncClient
 from onegate.client.errors import Failed, OnegateError, Rejected, Unsupported
@@ -38,18 +39,27 @@ class GateTarget:
     async def open(self) -> Facts:
         client = self._client(0)
         try:
-            await client.connect()
+            async with asyncio.timeout(self._ready_s):
+                await client.connect()
             pool = await self._ready_pool(client)
-            await self._learn_end(client)
+            async with asyncio.timeout(self._ready_s):
+                await self._learn_end(client)
         except OnegateError as error:
             raise TargetError(f"{self._socket}: {error}") from error
+        except TimeoutError:
+            raise TargetError(
+                f"{self._socket} answered no request within {self._ready_s:.0f} s"
+            ) from None
         return pool
 
     async def _ready_pool(self, client: AsyncClient) -> Facts:
         try:
             async with asyncio.timeout(self._ready_s):
                 while True:
-                    for pool in (await client.status()).pools:
+                    pools = (await client.status()).pools
+                    names, states = [p.model for p in pools], [p.state for p in pools]
+                    check_named(self._socket, self._model, names, ready="ready" in states)
+                    for pool in pools:
                         if self._model in (None, pool.model) and pool.state == "ready":
                             engine = pool.identity.engine if pool.identity is not None else ""
                             return Facts(
@@ -83,9 +93,14 @@ class GateTarget:
 
     async def count(self, text: str) -> int:
         try:
-            return (await self._client(0).count(text, model=self._model)).n_tok
+            async with asyncio.timeout(self._ready_s):
+                return (await self._client(0).count(text, model=self._model)).n_tok
         except OnegateError as error:
             raise TargetError(f"{self._socket} cannot count tokens: {error}") from error
+        except TimeoutError:
+            raise TargetError(
+                f"{self._socket} counted no tokens within {self._ready_s:.0f} s"
+            ) from None
 
     async def ask(self, ask: Ask, watch: Watch) -> Usage:
         client = self._client(None if ask.own_connection else ask.client)

@@ -5,13 +5,14 @@ import asyncio
 from onegate.bench.targets.base import (
     Ask,
     Broke,
-    Expired,
     Facts,
     Log,
     Refused,
     TargetError,
     Usage,
     Watch,
+    check_named,
+    in_time,
 )
 from onegate.clock import monotonic_ns
 from onegate.config import EngineConfig
@@ -79,7 +80,14 @@ class HostTarget:
         try:
             async with asyncio.timeout(self._ready_s):
                 while True:
-                    for pool in self._engine.pools():
+                    pools = self._engine.pools()
+                    check_named(
+                        "the engine host",
+                        self._model,
+                        [pool.model for pool in pools],
+                        ready=any(pool.state is PoolState.READY for pool in pools),
+                    )
+                    for pool in pools:
                         if self._model in (None, pool.model) and pool.state is PoolState.READY:
                             return pool
                         if self._model in (None, pool.model) and pool.state is PoolState.FAILED:
@@ -106,19 +114,22 @@ class HostTarget:
     async def count(self, text: str) -> int:
         assert self._model is not None
         try:
-            return (await self._engine.count(self._model, prompt=text)).n_tok
+            async with asyncio.timeout(self._ready_s):
+                return (await self._engine.count(self._model, prompt=text)).n_tok
         except EngineError as error:
             raise TargetError(f"the engine host cannot count tokens: {error}") from error
+        except TimeoutError:
+            raise TargetError(
+                f"the engine host counted no tokens within {self._ready_s:.0f} s"
+            ) from None
 
     async def ask(self, ask: Ask, watch: Watch) -> Usage:
         begun_ns = monotonic_ns()
         try:
-            async with asyncio.timeout(_seconds(ask.timeout_ms)):
+            async with in_time(ask, watch) as heard:
                 await self._seats.acquire()
-                watch.started((monotonic_ns() - begun_ns) / 1e6)
-                return await self._run(ask, watch)
-        except TimeoutError:
-            raise Expired("deadline_exceeded") from None
+                heard.started((monotonic_ns() - begun_ns) / 1e6)
+                return await self._run(ask, heard)
         except (EngineRefused, EngineTooLarge) as error:
             raise Refused("invalid") from error
         except EngineError as error:
@@ -155,7 +166,3 @@ class HostTarget:
 
     async def aclose(self) -> None:
         await self._engine.aclose(_CLOSE_S)
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1000

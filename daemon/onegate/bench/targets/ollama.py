@@ -3,8 +3,8 @@
 from contextlib import aclosing
 from typing import Any
 
-from onegate.bench.targets.base import Ask, Broke, Facts, TargetError, Usage, Watch
-from onegate.bench.targets.http import HttpServer, chosen, event_of, number
+from onegate.bench.targets.base import Ask, Broke, Facts, Usage, Watch, in_time
+from onegate.bench.targets.http import HttpServer, chosen, counted, event_of, named, usage, word
 
 _CHAT = "/api/chat"
 
@@ -22,13 +22,13 @@ class OllamaTarget:
 
     async def open(self) -> Facts:
         models = (await self._server.get("/api/tags")).get("models")
-        names = [str(row.get("name")) for row in models or [] if isinstance(row, dict)]
+        names = [row["name"] for row in named(models, "name")]
         wanted = self._wanted
         if wanted is not None and wanted not in names and f"{wanted}:latest" in names:
             wanted = f"{wanted}:latest"
         facts = chosen(wanted, names, self._server.url)
         self._model = facts.model
-        version = (await self._server.get("/api/version")).get("version", "")
+        version = word(await self._server.get("/api/version"), "version")
         await self.count("One.")  # loads it, so that no request pays for that
         return Facts(model=facts.model, engine=f"ollama {version}".strip())
 
@@ -42,27 +42,27 @@ class OllamaTarget:
 
     async def count(self, text: str) -> int:
         answer = await self._server.post(_CHAT, self._body(text, 1, stream=False))
-        n_tok = number(answer, "prompt_eval_count")
-        if n_tok is None:
-            raise TargetError(f"{self._server.url} does not say how many tokens a prompt has")
-        return n_tok
+        return counted(answer, "prompt_eval_count", self._server.url)
 
     async def ask(self, ask: Ask, watch: Watch) -> Usage:
         body = self._body(ask.text, ask.output_tok, stream=True)
-        usage = None
-        async with aclosing(self._server.stream(_CHAT, body, ask)) as lines:
+        found = None
+        async with (
+            in_time(ask, watch) as heard,
+            aclosing(self._server.stream(_CHAT, body)) as lines,
+        ):
             async for line in lines:
                 event = event_of(line)
-                if "error" in event:
+                if event.get("error") is not None:
                     raise Broke("engine_failed")
                 message = event.get("message")
                 if isinstance(message, dict) and any(map(message.get, ("content", "thinking"))):
-                    watch.piece(1, visible=True)
+                    heard.piece(1, visible=True)
                 if event.get("done") is True:
-                    usage = Usage(number(event, "prompt_eval_count"), number(event, "eval_count"))
-        if usage is None:
+                    found = usage(event, "prompt_eval_count", "eval_count")
+        if found is None:
             raise Broke("cut_short")
-        return usage
+        return found
 
     async def aclose(self) -> None:
         await self._server.aclose()

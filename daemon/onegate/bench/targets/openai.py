@@ -5,12 +5,32 @@ from typing import Any
 
 from msgspec import structs
 
-from onegate.bench.targets.base import Ask, Broke, Facts, Refused, TargetError, Usage, Watch
-from onegate.bench.targets.http import HttpServer, chosen, event_of, failure, number
+from onegate.bench.targets.base import (
+    Ask,
+    Broke,
+    Facts,
+    Refused,
+    TargetError,
+    Usage,
+    Watch,
+    in_time,
+)
+from onegate.bench.targets.http import (
+    HttpServer,
+    chosen,
+    counted,
+    event_of,
+    failure,
+    named,
+    number,
+    usage,
+    word,
+)
 
 _CHAT = "/v1/chat/completions"
 _DATA, _END = b"data:", b"[DONE]"
-_SPOKEN = ("content", "reasoning_content", "tool_calls")
+# vLLM and Ollama call their models' thoughts `reasoning`, others and older ones the longer name.
+_SPOKEN = ("content", "reasoning_content", "reasoning", "tool_calls")
 
 
 class OpenAiTarget:
@@ -24,17 +44,16 @@ class OpenAiTarget:
         self._ignore_eos = True
 
     async def open(self) -> Facts:
-        listed = (await self._server.get("/v1/models")).get("data")
-        rows = [row for row in listed or [] if isinstance(row, dict)]
-        facts = chosen(self._wanted, [str(row.get("id")) for row in rows], self._server.url)
+        rows = named((await self._server.get("/v1/models")).get("data"), "id")
+        facts = chosen(self._wanted, [row["id"] for row in rows], self._server.url)
         self._model = facts.model
         await self._learn_end()
-        (row,) = [row for row in rows if row.get("id") == facts.model][:1]
-        # vLLM's name for it, then llama-server's.
-        context_tok = number(row, "max_model_len")
-        if context_tok is None and isinstance(meta := row.get("meta"), dict):
-            context_tok = number(meta, "n_ctx")
-        return structs.replace(facts, engine=str(row.get("owned_by", "")), context_tok=context_tok)
+        row = next(row for row in rows if row["id"] == facts.model)
+        try:
+            context_tok = _context_tok(row)
+        except ValueError as error:
+            raise TargetError(f"{self._server.url} cannot be reckoned with: {error}") from error
+        return structs.replace(facts, engine=word(row, "owned_by"), context_tok=context_tok)
 
     async def _learn_end(self) -> None:
         """Whether answers can be made as long as wanted: some servers refuse unknown fields."""
@@ -62,16 +81,16 @@ class OpenAiTarget:
 
     async def count(self, text: str) -> int:
         answer = await self._server.post(_CHAT, self._body(text, 1, stream=False))
-        usage = answer.get("usage")
-        n_tok = number(usage, "prompt_tokens") if isinstance(usage, dict) else None
-        if n_tok is None:
-            raise TargetError(f"{self._server.url} does not say how many tokens a prompt has")
-        return n_tok
+        found = answer.get("usage")
+        return counted(found if isinstance(found, dict) else {}, "prompt_tokens", self._server.url)
 
     async def ask(self, ask: Ask, watch: Watch) -> Usage:
-        answer = _Answer(watch)
         body = self._body(ask.text, ask.output_tok, stream=True)
-        async with aclosing(self._server.stream(_CHAT, body, ask)) as lines:
+        async with (
+            in_time(ask, watch) as heard,
+            aclosing(self._server.stream(_CHAT, body)) as lines,
+        ):
+            answer = _Answer(heard)
             async for line in lines:
                 if line.startswith(_DATA):
                     answer.take(line.removeprefix(_DATA).strip())
@@ -98,12 +117,10 @@ class _Answer:
             self.ended = True
             return
         event = event_of(data)
-        if "error" in event:
-            raise _error(event["error"], started=self._spoke)
-        if isinstance(counted := event.get("usage"), dict):
-            self.usage = Usage(
-                number(counted, "prompt_tokens"), number(counted, "completion_tokens")
-            )
+        if (error := event.get("error")) is not None:
+            raise _error(error, started=self._spoke)
+        if isinstance(found := event.get("usage"), dict):
+            self.usage = usage(found, "prompt_tokens", "completion_tokens")
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else []:
             if isinstance(choice, dict):
@@ -118,9 +135,17 @@ class _Answer:
         self.ended = self.ended or choice.get("finish_reason") is not None
 
 
+def _context_tok(row: dict[str, Any]) -> int | None:
+    """vLLM's name for it, then llama-server's. Raises ValueError."""
+    found = number(row, "max_model_len")
+    if found is None and isinstance(meta := row.get("meta"), dict):
+        found = number(meta, "n_ctx")
+    return found or None
+
+
 def _error(error: Any, *, started: bool) -> Refused | Broke:
     """An error within a stream: under status 200 vLLM refuses like this when many come at once."""
     code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and not started:
+    if isinstance(code, int) and 400 <= code < 600 and not started:
         return failure(code, None)
     return Broke("engine_failed")

@@ -1,7 +1,11 @@
 """How a target is named on the command line, and what is made of the name."""
 
+import os
+from urllib.parse import urlsplit
+
 from msgspec import Struct, structs
 
+from onegate.bench.files import Unreadable, read_text
 from onegate.bench.targets.base import Log, Target, TargetError
 from onegate.bench.targets.gate import GateTarget
 from onegate.bench.targets.host import HostTarget
@@ -14,6 +18,8 @@ FORMS = (
     "gate[:SOCKET] · host[:CONFIG] · private[:CONFIG] · openai:URL · ollama:URL, "
     "each with an optional #MODEL"
 )
+_MAX_CONFIG_BYTES = 1024 * 1024
+_HERE = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 _SCRIPTED = '[engine]\nkind = "scripted"\n'
 
 
@@ -55,15 +61,33 @@ def read_spec(text: str) -> Spec:
     return Spec(kind=kind, where=where, model=model or None)
 
 
+def server_of(spec: Spec) -> str | None:
+    """What the target is reached at, to tell whether two are one; None where each is its own.
+
+    A name and a number of one host are not seen to be the same, but for this machine's.
+    """
+    if spec.kind not in ("gate", *HTTP_KINDS):
+        return None
+    if spec.kind == "gate" or spec.where.startswith("unix:"):
+        path = spec.where.removeprefix("unix:")
+        return os.path.realpath(socket_path(path) if spec.kind == "gate" else path)
+    try:
+        url = urlsplit(spec.where)
+        port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+    except ValueError:
+        return spec.where
+    host = url.hostname or ""
+    return f"{_HERE.get(host, host)}:{port}"
+
+
 def engine_text(spec: Spec) -> str:
     """The configuration of a host or a private daemon. Raises TargetError."""
     if not spec.where:
         return _SCRIPTED
     try:
-        with open(spec.where, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TargetError(f"{spec}: {error}") from error
+        return read_text(spec.where, _MAX_CONFIG_BYTES)
+    except Unreadable as error:
+        raise TargetError(f"{spec} {error}") from error
 
 
 def build(spec: Spec, *, ready_s: float, log: Log) -> Target:

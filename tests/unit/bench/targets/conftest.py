@@ -1,11 +1,12 @@
 """An HTTP server that a test plays, without a socket."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from onegate.bench.targets.base import Ask, TargetError
+from onegate.bench.targets.base import TargetError
 
 
 class PlayedServer:
@@ -18,6 +19,7 @@ class PlayedServer:
         self.url = ""
         self.left = 0
         self.closed = False
+        self.hangs = False
 
     def __call__(self, url: str, *, ready_s: float) -> "PlayedServer":
         self.url = url
@@ -37,11 +39,11 @@ class PlayedServer:
         self.asked.append((path, body))
         return self._answer(path)
 
-    async def stream(
-        self, path: str, body: dict[str, Any], ask: Ask
-    ) -> AsyncGenerator[bytes, None]:
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         self.asked.append((path, body))
         try:
+            if self.hangs:
+                await asyncio.Event().wait()
             for line in self.answers["stream"]:
                 if isinstance(line, Exception):
                     raise line

@@ -1,5 +1,6 @@
 """The daemon as a target, with the client that a test plays."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -198,11 +199,40 @@ async def test_a_hint_reaches_the_caller(clients: Any, monkeypatch: pytest.Monke
 async def test_no_daemon_is_an_error_and_so_is_no_model(
     clients: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(TargetError, match="no model was ready"):
-        await GateTarget("/s", "other", ready_s=0.01).open()
+    with pytest.raises(TargetError, match="/s has no model other; it has tiny"):
+        await GateTarget("/s", "other", ready_s=60.0).open()
+    monkeypatch.setattr(Pool, "state", "loading")
+    for model in ("other", None):
+        with pytest.raises(TargetError, match="no model was ready"):
+            await GateTarget("/s", model, ready_s=0.01).open()
     monkeypatch.setattr(PlayedClient, "error", Unavailable("nobody listens"))
     with pytest.raises(TargetError, match="/s: nobody listens"):
         await opened()
+
+
+async def learn_all(target: GateTarget) -> None:
+    await target.open()
+    await target.count("four")
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("connect", "answered no request within"),
+        ("generate", "answered no request within"),
+        ("count", "counted no tokens within"),
+    ],
+)
+async def test_a_daemon_that_is_silent_is_not_waited_for_for_ever(
+    clients: Any, monkeypatch: pytest.MonkeyPatch, method: str, words: str
+) -> None:
+    async def never(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(PlayedClient, method, never)
+    target = GateTarget("/s", None, ready_s=0.01)
+    with pytest.raises(TargetError, match=words):
+        await learn_all(target)
 
 
 async def test_it_counts_tokens(clients: Any) -> None:

@@ -164,15 +164,38 @@ async def test_a_deadline_runs_out() -> None:
         await (await opened(engine)).ask(asking(timeout_ms=1), Watched())
 
 
+async def test_output_may_be_waited_for_less_long() -> None:
+    engine = PlayedEngine()
+    engine.may_speak.clear()
+    target = await opened(engine)
+    with pytest.raises(Expired, match="ttft_deadline_exceeded"):
+        await target.ask(asking(ttft_timeout_ms=1, timeout_ms=60_000), Watched())
+    assert engine.items[0].closed
+
+
 async def test_a_host_that_cannot_be_measured() -> None:
     failed = PoolInfo(
         model="tiny", state=PoolState.FAILED, capacity=READY.capacity, error="no weights"
     )
     with pytest.raises(TargetError, match="no weights"):
         await opened(PlayedEngine(failed))
+    with pytest.raises(TargetError, match="the engine host has no model other; it has tiny"):
+        await HostTarget(PlayedEngine(), "other", ready_s=60.0).open()  # type: ignore[arg-type]
     loading = PoolInfo(model="tiny", state=PoolState.LOADING, capacity=READY.capacity)
     with pytest.raises(TargetError, match="no model ready"):
         await HostTarget(PlayedEngine(loading), None, ready_s=0.01).open()  # type: ignore[arg-type]
+
+
+async def test_a_host_that_does_not_count_is_not_waited_for() -> None:
+    class Mute(PlayedEngine):
+        async def count(self, model: str, *, prompt: str) -> TokenCount:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    target = HostTarget(Mute(), None, ready_s=0.01)  # type: ignore[arg-type]
+    await target.open()
+    with pytest.raises(TargetError, match="counted no tokens within"):
+        await target.count("four")
 
 
 async def test_it_counts_and_ends_with_its_engine() -> None:

@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
 
 from onegate.bench.targets import ollama as module
-from onegate.bench.targets.base import Ask, Broke, Facts, TargetError
+from onegate.bench.targets.base import Ask, Broke, Expired, Facts, TargetError
 from onegate.bench.targets.ollama import OllamaTarget
 
 ASK = Ask(text="hi", output_tok=7, client=0)
@@ -44,7 +45,7 @@ async def test_it_is_opened_and_its_model_loaded(server: Any, target: OllamaTarg
 
 async def test_an_answer_is_watched(server: Any, target: OllamaTarget, watched: Any) -> None:
     await target.open()
-    server.answers["stream"] = [said("a"), said(""), said("b"), DONE]
+    server.answers["stream"] = [said("a", error=None), said(""), said("b"), DONE]
     usage = await target.ask(ASK, watched)
     assert (usage.prompt_tok, usage.output_tok) == (9, 2)
     assert watched.pieces == [(1, True), (1, True)]
@@ -58,6 +59,7 @@ async def test_an_answer_is_watched(server: Any, target: OllamaTarget, watched: 
         ([said("a"), line(error="x")], "engine_failed"),
         ([said("a")], "cut_short"),
         ([b"{"], "malformed"),
+        ([said("a"), line(done=True, eval_count=-5)], "malformed"),
     ],
 )
 async def test_how_attempts_end(
@@ -66,6 +68,13 @@ async def test_how_attempts_end(
     server.answers["stream"] = lines
     with pytest.raises(Broke, match=reason):
         await target.ask(ASK, watched)
+    assert server.left == 1
+
+
+async def test_a_deadline_is_kept_here(server: Any, target: OllamaTarget, watched: Any) -> None:
+    server.hangs = True
+    with pytest.raises(Expired, match="ttft_deadline_exceeded"):
+        await target.ask(structs.replace(ASK, ttft_timeout_ms=1), watched)
     assert server.left == 1
 
 

@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
 
 from onegate.bench.targets import openai as module
-from onegate.bench.targets.base import Ask, Broke, Facts, Refused, TargetError
+from onegate.bench.targets.base import Ask, Broke, Expired, Facts, Refused, TargetError
 from onegate.bench.targets.openai import OpenAiTarget
 
 CHAT = "/v1/chat/completions"
@@ -61,6 +62,31 @@ async def test_an_answer_is_watched(server: Any, target: OpenAiTarget, watched: 
     assert (body["max_tokens"], body["stream_options"]) == (7, {"include_usage": True})
 
 
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+async def test_thoughts_are_text_and_no_error_is_none(
+    server: Any, target: OpenAiTarget, watched: Any, key: str
+) -> None:
+    server.answers["stream"] = [
+        event(choices=[{"delta": {key: "hm"}}], error=None),
+        delta("a", "stop"),
+    ]
+    await target.ask(ASK, watched)
+    assert watched.pieces == [(1, True), (1, True)]
+
+
+async def test_a_deadline_is_kept_here(server: Any, target: OpenAiTarget, watched: Any) -> None:
+    server.hangs = True
+    with pytest.raises(Expired, match="ttft_deadline_exceeded"):
+        await target.ask(structs.replace(ASK, ttft_timeout_ms=1), watched)
+    assert server.left == 1
+
+
+async def test_a_context_that_cannot_be_is_told(server: Any, target: OpenAiTarget) -> None:
+    server.answers["/v1/models"] = {"data": [{"id": "a", "max_model_len": -1}]}
+    with pytest.raises(TargetError, match="max_model_len is no number of tokens"):
+        await target.open()
+
+
 async def test_an_end_without_done_is_an_end(
     server: Any, target: OpenAiTarget, watched: Any
 ) -> None:
@@ -79,6 +105,8 @@ async def test_an_end_without_done_is_an_end(
         ([b"data: []"], Broke, "malformed"),
         ([event(choices=5), event(choices=[5]), event(choices=[{"delta": 5}])], Broke, "cut_short"),
         ([Refused("http_429")], Refused, "http_429"),
+        ([event(error={"code": 10**400})], Broke, "engine_failed"),
+        ([delta("a"), event(usage={"completion_tokens": 10**23})], Broke, "malformed"),
     ],
 )
 async def test_how_attempts_end(

@@ -8,7 +8,7 @@ import pytest
 from onegate.bench.targets.base import TargetError
 from onegate.bench.targets.gate import GateTarget
 from onegate.bench.targets.host import HostTarget
-from onegate.bench.targets.spec import Spec, build, engine_text, read_spec
+from onegate.bench.targets.spec import Spec, build, engine_text, read_spec, server_of
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,19 @@ def test_a_private_daemon_keeps_its_name() -> None:
     assert (running.kind, running.where, str(running)) == ("gate", "/tmp/s", "private:a.toml")
 
 
+def test_two_targets_may_be_one_server() -> None:
+    one = [
+        Spec("openai", "http://localhost:8000/v1", "a"),
+        Spec("openai", "http://127.0.0.1:8000", "b"),
+        Spec("ollama", "http://[::1]:8000/"),
+    ]
+    assert {server_of(spec) for spec in one} == {"127.0.0.1:8000"}
+    assert server_of(Spec("openai", "http://h")) == "h:80"
+    assert server_of(Spec("gate", "/run/../run/s")) == server_of(Spec("ollama", "unix:/run/s"))
+    assert server_of(Spec("openai", "http://h:99999999")) == "http://h:99999999"
+    assert server_of(Spec("host")) is None
+
+
 def test_what_a_target_is_built_from(tmp_path: Path) -> None:
     assert isinstance(build(Spec("gate", "/s"), ready_s=1.0, log=print), GateTarget)
     assert isinstance(build(Spec("host"), ready_s=1.0, log=print), HostTarget)
@@ -57,7 +70,7 @@ def test_the_engine_of_a_private_daemon(tmp_path: Path) -> None:
     assert 'kind = "scripted"' in engine_text(Spec("private"))
     (tmp_path / "a.toml").write_text("[engine]\n")
     assert engine_text(Spec("private", str(tmp_path / "a.toml"))) == "[engine]\n"
-    with pytest.raises(TargetError, match=r"private:/none: .*No such file"):
+    with pytest.raises(TargetError, match=r"private:/none cannot be read: No such file"):
         engine_text(Spec("private", "/none"))
     assert read_spec("host").one_process
     assert not read_spec("gate").one_process
