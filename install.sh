@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # onegate from a checkout. ./install.sh --help says what it does.
 #
-# Everything that it makes lies in .venv beside this file. Exit codes follow sysexits: 64 usage,
-# 69 something is missing on this machine, 1 a test failed.
+# `try` and `test` make .venv beside this file and nothing else; installing is in systemd/install.bash.
+# Exit codes follow sysexits: 64 usage, 69 something is missing on this machine, 73 a file is in the
+# way, 77 root is needed, 78 a configuration that the new version can't read, 1 a test failed.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")" && pwd -P)
@@ -15,11 +16,15 @@ BASE_EXTRAS=daemon,cli,openvino
 EMBEDDED_ENGINE=openvino
 ENGINES="openvino scripted"
 LATER_ENGINES="ollama openai tensorrt-llm"
-TIERS="lint unit property sim contract integration conformance"
+TIERS="lint unit property sim contract integration conformance boot"
 
 # .venv takes 405 MB after `try` (measured); the rest is room for the tests' tools and for what pip
 # unpacks and caches, which is an estimate.
 NEED_MB=1200
+
+compile=--no-compile
+# shellcheck source=systemd/install.bash
+. "$root/systemd/install.bash"
 
 # Nothing is written beside the sources, and nothing of the caller's Python setup leaks in.
 export PYTHONPYCACHEPREFIX=$venv/cache/pyc
@@ -27,26 +32,30 @@ unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALEN
 
 usage() {
   cat <<'TEXT'
-usage: ./install.sh try [--engine NAME]    a demonstration: makes .venv with onegate, the embedded
+usage: sudo ./install.sh [--engine NAME]   installs the daemon as a system service, or upgrades it
+       sudo ./install.sh uninstall         removes it, but for its configuration; with --purge that too
+       ./install.sh try [--engine NAME]    a demonstration: makes .venv with onegate, the embedded
                                            engine and its small model, floods a private daemon with
                                            batch jobs and asks it a question at the same time
        ./install.sh test [TIER...]         the same .venv with the test tools, then the test suite
        ./install.sh --help
 
-Both need Linux, Python 3.11 to 3.14 with its venv module, 1.2 GB of disk, and a package index the
-first time. They need no root, no GPU and no compiler, and leave nothing behind but .venv.
+They need Linux, Python 3.11 to 3.14 with its venv module, 1.2 GB of disk, and a package index the
+first time; no GPU and no compiler. `try` and `test` need no root and leave nothing behind but .venv.
+The service needs systemd 248 or newer. An upgrade keeps the configuration, refuses no connection, and
+loads the model again only where the engine itself has changed.
 
   --engine NAME   openvino: a small real model on the CPU (what is used without a question)
                   scripted: no model; made-up text at a chosen speed
                   ollama, openai and tensorrt-llm come in a later release
-  TIER            lint unit property sim contract integration conformance; all of them without one
+  TIER            lint unit property sim contract integration conformance boot; all of them without
+                  one. boot needs root and systemd-nspawn
 
   ONEGATE_PYTHON=/path/to/python3    the Python to use, instead of looking for one
 
-Installing the daemon as a system service (sudo ./install.sh) comes in a later release.
-
 example: ./install.sh try
          ./install.sh test lint unit
+         sudo ./install.sh --engine openvino
 TEXT
 }
 
@@ -63,7 +72,7 @@ among() { case " $2 " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 
 version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
-check_machine() {
+check_platform() {
   local libc need_libc=2.28
   [ "$(uname -s)" = Linux ] ||
     stop 69 "onegate runs on Linux only, and this is $(uname -s): use a Linux machine or a virtual one."
@@ -75,6 +84,10 @@ check_machine() {
   libc=$(getconf GNU_LIBC_VERSION 2>/dev/null || true)
   version_at_least "${libc#glibc }" "$need_libc" ||
     stop 69 "the embedded engine needs glibc $need_libc or newer, and this system has ${libc:-another C library}: use Debian 12, Ubuntu 24.04 or newer."
+}
+
+check_machine() {
+  check_platform
   [ -w "$root" ] ||
     stop 69 "$root can't be written by $(id -un): run this in a checkout of your own."
   [ ! -e "$venv" ] || [ -w "$venv" ] ||
@@ -161,7 +174,7 @@ venv_is_complete() { # EXTRAS
 
 install_packages() {
   local log=$venv/pip.log
-  "$python" -m pip --disable-pip-version-check install --quiet --no-input --no-compile \
+  "$python" -m pip --disable-pip-version-check install --quiet --no-input "$compile" \
     --retries 3 "$@" >"$log" 2>&1 && return
   ! grep -qi 'no space left' "$log" ||
     stop 69 "the disk is full: make $NEED_MB MB of room and run this again."
@@ -231,7 +244,7 @@ find_ollama() { # prints what it is, or nothing
   fi
 }
 
-choose_engine() { # sets engine; asks only a person, and never goes on to the CPU without a word
+choose_engine() { # PURPOSE: sets engine; asks only a person, and never goes on to the CPU without a word
   local gpu ollama answer
   [ -z "$engine" ] || return 0
   engine=$EMBEDDED_ENGINE
@@ -240,17 +253,17 @@ choose_engine() { # sets engine; asks only a person, and never goes on to the CP
   [ -n "$gpu$ollama" ] || return 0
   [ -z "$gpu" ] || say "Found: $gpu"
   [ -z "$ollama" ] || say "Found: $ollama"
-  cat <<'TEXT'
+  cat <<TEXT
 This release has two engines: openvino (a 135M model on the CPU) and scripted (no model). It can't
 front what was found yet: kind = "ollama" and kind = "tensorrt-llm" in onegate.toml come in a later
-release. The demonstration leaves it alone, and its speed says nothing about it.
+release. $1 leaves it alone, and its speed says nothing about it.
 TEXT
   if [ ! -t 0 ] || [ ! -t 1 ]; then
     say "Notice: nobody is there to ask, so this goes on with $engine on the CPU; --engine NAME chooses."
     return 0
   fi
   while :; do
-    read -r -p "Engine for the demonstration: openvino, scripted, or quit? [openvino] " answer ||
+    read -r -p "Engine: openvino, scripted, or quit? [openvino] " answer ||
       stop 69 "nothing was chosen: say --engine openvino or --engine scripted."
     case ${answer:-$EMBEDDED_ENGINE} in
       openvino | scripted) engine=${answer:-$EMBEDDED_ENGINE} && return 0 ;;
@@ -259,21 +272,25 @@ TEXT
   done
 }
 
-verb_try() {
+read_engine() { # ARGUMENT...: sets engine to the one that was asked for, or to nothing
   engine=""
   while [ $# -gt 0 ]; do
     case $1 in
       --engine) [ $# -ge 2 ] || stop 64 "--engine needs a name: one of $ENGINES." && engine=$2 && shift 2 ;;
       --engine=*) engine=${1#--engine=} && shift ;;
-      *) stop 64 "try does not take '$1': see ./install.sh --help." ;;
+      *) stop 64 "'$1' is not understood here: see ./install.sh --help." ;;
     esac
     ! among "$engine" "$LATER_ENGINES" ||
       stop 69 "engine $engine comes in a later release: choose one of $ENGINES."
     among "${engine:-none}" "$ENGINES" ||
       stop 64 "there is no engine '$engine': choose one of $ENGINES."
   done
+}
+
+verb_try() {
+  read_engine "$@"
   check_machine
-  choose_engine
+  choose_engine "The demonstration"
   make_venv "$BASE_EXTRAS"
   exec "$venv/bin/onegate" demo --engine "$engine"
 }
@@ -327,7 +344,7 @@ lint_tier() {
   run_check lint-imports --cache-dir "$venv/cache/import-linter"
   if command -v shellcheck >/dev/null; then
     say "-- shellcheck"
-    if shellcheck install.sh .ci/run; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    if shellcheck -x install.sh systemd/onegate-engine tests/systemd/boot.sh .ci/run; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
   else
     leave_out lint "shellcheck is not installed (Debian, Ubuntu: sudo apt install shellcheck)"
   fi
@@ -374,7 +391,24 @@ run_tier() {
         leave_out conformance "node and npm are not installed (Debian, Ubuntu: sudo apt install nodejs npm)"
       fi
       ;;
+    boot) boot_tier ;;
   esac
+}
+
+# The units, and a machine of their own to boot: PID 1 is systemd, the disk a copy that is thrown
+# away. The units' own tests need neither root nor a boot.
+boot_tier() {
+  if [ "$(id -u)" -ne 0 ]; then
+    leave_out boot "booting needs root: sudo ./install.sh test boot"
+  elif ! command -v systemd-nspawn >/dev/null; then
+    leave_out boot "systemd-nspawn is not installed (Debian, Ubuntu: sudo apt install systemd-container)"
+  elif ! unshare --mount --propagation=private mount -t tmpfs none /mnt 2>/dev/null; then
+    leave_out boot "this machine lets nobody mount anything: run it on one that is no container"
+  else
+    pytest_tier boot 300 tests/systemd
+    return
+  fi
+  pytest_tier boot 300 tests/systemd/test_units.py
 }
 
 verb_test() {
@@ -402,11 +436,10 @@ verb_test() {
 # --- The verbs ------------------------------------------------------------------------------------
 
 case ${1:-} in
+  "" | --engine | --engine=*) verb_install "$@" ;;
+  uninstall) shift && verb_uninstall "$@" ;;
   try) shift && verb_try "$@" ;;
   test) shift && verb_test "$@" ;;
   -h | --help | help) usage ;;
-  "" | uninstall)
-    stop 69 "installing as a system service comes in a later release: ./install.sh try shows onegate now, --help says more."
-    ;;
   *) stop 64 "there is no verb '$1': see ./install.sh --help." ;;
 esac

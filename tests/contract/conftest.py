@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.integration.hosts import Manager
 
 from onegate.config import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.engines.base import (
@@ -173,7 +174,7 @@ def scripted() -> Callable[..., EngineConfig]:
 
 
 def children() -> list[int]:
-    """Engine hosts that this process has started and that still exist."""
+    """Engine hosts that an engine of this process has started and that still exist."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -181,7 +182,7 @@ def children() -> list[int]:
             command = stat.with_name("cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == os.getpid() and b"onegate.engines.host" in command:
+        if int(fields[1]) == os.getpid() and b"onegate.engines.host\0--fd" in command:
             found.append(int(stat.parent.name))
     return found
 
@@ -234,12 +235,20 @@ async def started(new_box: Callable[..., Box]) -> Callable[..., Awaitable[Box]]:
     return start
 
 
-@pytest.fixture(scope="module", params=["scripted", "openvino"])
-def adapter(request: pytest.FixtureRequest) -> EngineConfig:
-    """Each adapter, in a configuration that a small machine runs."""
+@pytest.fixture(scope="module", params=["scripted", "attached", "openvino"])
+def adapter(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EngineConfig]:
+    """Each adapter, in a configuration that a small machine runs. `attached`: the scripted one, in
+    a host that is a service of its own."""
     if request.param == "scripted":
-        return scripted_config()
-    return EngineConfig(kind="openvino", kv_tok=8192, max_seqs=16, context_tok=1024)
+        yield scripted_config()
+    elif request.param == "attached":
+        service = Manager(tmp_path_factory.mktemp("host"))
+        yield scripted_config(host_socket=service.path)
+        service.close()
+    else:
+        yield EngineConfig(kind="openvino", kv_tok=8192, max_seqs=16, context_tok=1024)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -34,6 +34,7 @@ ENDS = frozenset(
         "status_report",
         "whoami_report",
         "metrics_report",
+        "usage_report",
         "ack",
     }
 )

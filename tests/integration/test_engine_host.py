@@ -9,128 +9,42 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import msgspec
 import pytest
+from tests.integration.hosts import (
+    PATIENCE_S,
+    Daemon,
+    Wire,
+    alive,
+    environment_names,
+    hosts,
+    scripted,
+    until,
+)
 
 from onegate.clock import monotonic_ns
-from onegate.config import EngineConfig, ScriptedConfig, ScriptedPool
+from onegate.config import EngineConfig
 from onegate.engines.base import (
     EngineBroke,
     EngineChunk,
-    EngineError,
-    EngineEvent,
     EngineLost,
     EngineRequest,
     Finished,
     PoolChanged,
-    PoolState,
     SeatFreed,
 )
 from onegate.engines.child import Child
 from onegate.engines.host.wire import (
     WIRE,
     Attach,
-    FromHost,
     Heartbeat,
     HostHello,
-    PoolUpdate,
     Step,
     Submit,
 )
 from onegate.engines.models import embedded_model_path
-from onegate.engines.registry import build_engine
-from onegate.protocol.content import Params
-from onegate.protocol.framing import FrameReader, frame
-
-PATIENCE_S = 120.0 * float(os.environ.get("ONEGATE_TIMEOUT_FACTOR", "1"))
-SLOW = ScriptedPool(a_ms=5.0, b_ms_per_prefill_tok=0.0, c_ms_per_seq=0.0)
-
-
-def scripted(pool: ScriptedPool = SLOW, **given) -> EngineConfig:
-    given.setdefault("restart_backoff_ms", 1)
-    return EngineConfig(kind="scripted", scripted=ScriptedConfig(pools=(pool,)), **given)
-
-
-def hosts(parent: int) -> list[int]:
-    """Engine hosts that are children of a process."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-            command = stat.with_name("cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(fields[1]) == parent and b"onegate.engines.host" in command:
-            found.append(int(stat.parent.name))
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def environment_names(pid: int) -> set[str]:
-    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return {entry.partition(b"=")[0].decode() for entry in entries}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes
-            await asyncio.sleep(0.01)
-
-
-class Daemon:
-    """The daemon's side: an engine, and what it told."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        self.log: list[str] = []
-        self.events: list[EngineEvent] = []
-        self.engine = build_engine(config, log=self.log.append, crashed=self.crashed)
-
-    def of(self, kind: type) -> list:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    def crashed(self, name: str, error: BaseException) -> None:
-        self.log.append(f"{name} crashed: {error!r}")
-
-    def state(self) -> PoolState:
-        return self.engine.pools()[0].state
-
-    async def ready(self) -> None:
-        await until(lambda: self.state() is PoolState.READY)
-
-    async def failed(self) -> str:
-        def failures() -> list[str]:
-            pools = [event.pool for event in self.of(PoolChanged)]
-            return [pool.error for pool in pools if pool.state is PoolState.FAILED]
-
-        await until(lambda: bool(failures()))
-        return failures()[0]
-
-    async def run(self, id: int, prompt: str, max_tokens: int = 8) -> tuple[list, object]:
-        request = EngineRequest(
-            id=id,
-            model=self.engine.pools()[0].model,
-            prompt=prompt,
-            max_tokens=max_tokens,
-            params=Params(ignore_eos=True),
-        )
-        items = []
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                async for item in self.engine.generate(request):
-                    items.append(item)
-        except EngineError as error:
-            return items, error
-        return items, None
+from onegate.protocol.framing import frame
 
 
 @pytest.fixture
@@ -274,8 +188,8 @@ async def test_the_host_has_a_group_of_its_own_and_a_clean_environment(attach, m
 # --- the wire, from the daemon's end ------------------------------------------------------------
 
 
-class Wire:
-    """A host that is spoken to by hand."""
+class ChildWire(Wire):
+    """To a host that was started as a child."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -285,44 +199,12 @@ class Wire:
                 pass_fds=(theirs.fileno(),),
                 stderr=subprocess.PIPE,
             )
-        ours.settimeout(PATIENCE_S)
-        self.sock = ours
-        self._reader = FrameReader(1 << 24)
-        self._frames: list[bytes] = []
-
-    def send(self, message: object) -> None:
-        self.sock.sendall(frame(msgspec.msgpack.encode(message)))
-
-    def receive(self) -> FromHost | None:
-        while not self._frames:
-            data = self.sock.recv(1 << 16)
-            if not data:
-                return None
-            self._frames += self._reader.feed(data)
-        return msgspec.msgpack.decode(self._frames.pop(0), type=FromHost)
-
-    def receive_a(self, kind: type) -> FromHost:
-        deadline = monotonic_ns() + int(PATIENCE_S * 1e9)
-        while not isinstance(message := self.receive(), kind):
-            assert message is not None
-            assert monotonic_ns() < deadline, f"no {kind.__name__}"
-        return message
-
-    def ready(self) -> None:
-        self.attach()
-        self.receive_a(HostHello)
-        while self.receive_a(PoolUpdate).pool.state is not PoolState.READY:
-            pass
-
-    def attach(self, **given) -> None:
-        pool = msgspec.to_builtins(ScriptedPool(a_ms=0.0, c_ms_per_seq=0.0))
-        table = {"kind": "scripted", "pools": [pool], "loadable": 1}
-        self.send(Attach(wire=WIRE, daemon_pid=os.getpid(), engine=table, **given))
+        super().__init__(ours)
 
 
 @pytest.fixture
 def wire():
-    host = Wire()
+    host = ChildWire()
     yield host
     host.sock.close()
     host.process.kill()

@@ -1,12 +1,14 @@
 """install.sh up to the point where it would download: what it says, and with which exit code.
 
-Each run works on a copy that has the script alone, so that nothing can touch the real .venv.
+Each run works on a copy that has the scripts alone, so that nothing can touch the real .venv.
+What it does to a system is in tests/systemd.
 """
 
 import os
 import pty
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,14 +16,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+SCRIPTS = ("install.sh", "systemd/install.bash")
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gets as far as that")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     place = tmp_path / "check out"
     place.mkdir()
-    shutil.copy(ROOT / "install.sh", place)
+    for script in SCRIPTS:
+        (place / script).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / script, place / script)
     return place
 
 
@@ -65,11 +73,11 @@ def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
     return sentence
 
 
-def test_help_shows_both_verbs(run: Run) -> None:
+def test_help_shows_every_verb(run: Run) -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert "./install.sh try" in done.stdout
-    assert "./install.sh test" in done.stdout
+    for verb in ("sudo ./install.sh", "uninstall", "./install.sh try", "./install.sh test"):
+        assert verb in done.stdout
     assert done.stderr == ""
 
 
@@ -82,17 +90,22 @@ def test_help_shows_both_verbs(run: Run) -> None:
         ["try", "--engine", "abacus"],
         ["try", "--engine="],
         ["test", "unit", "abacus"],
+        ["--engine", "abacus"],
+        ["--engine=openvino", "extra"],
+        ["uninstall", "--everything"],
+        ["uninstall", "--purge", "extra"],
     ],
 )
 def test_misuse_is_exit_64(run: Run, checkout: Path, arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == 64
     one_sentence(done)
-    assert [entry.name for entry in checkout.iterdir()] == ["install.sh"]
+    assert sorted(entry.name for entry in checkout.iterdir()) == ["install.sh", "systemd"]
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["uninstall"], ["try", "--engine", "ollama"], ["try", "--engine=openai"]]
+    "arguments",
+    [["try", "--engine", "ollama"], ["try", "--engine=openai"], ["--engine", "tensorrt-llm"]],
 )
 def test_what_comes_later_says_so(run: Run, arguments: list[str]) -> None:
     done = run(*arguments)
@@ -191,20 +204,69 @@ def test_a_person_is_asked(checkout: Path, commands: Path, answer: str, code: in
         os.close(theirs)
         terminal.write(answer.encode() + b"\n")
         assert asked.wait(timeout=30) == code
-        assert b"Engine for the demonstration" in terminal.read(65536)
+        assert b"Engine: openvino, scripted, or quit?" in terminal.read(65536)
 
 
-def test_a_folder_of_another_user_is_named(run: Run, checkout: Path) -> None:
-    if os.geteuid() == 0:
-        # Root may write anywhere, so the question is put to a plain user.
-        done = subprocess.run(
-            ["setpriv", "--reuid=65534", "--clear-groups", "bash", "-s", "try"],
-            input=(ROOT / "install.sh").read_text(encoding="utf-8"),
-            cwd="/",
+def as_a_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Root may do anything, so the question is put to somebody else, in a checkout of root's that
+    everybody may look into."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        os.chmod(place, 0o755)
+        for script in SCRIPTS:
+            Path(place, script).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / script, Path(place, script))
+        return subprocess.run(
+            ["setpriv", "--reuid=65534", "--clear-groups", f"{place}/install.sh", *arguments],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
         )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "sudo ./install.sh\n"),
+        (["--engine", "scripted"], "sudo ./install.sh --engine scripted\n"),
+        (["uninstall", "--purge"], "sudo ./install.sh uninstall --purge\n"),
+    ],
+)
+def test_a_service_is_roots(run: Run, arguments: list[str], said: str) -> None:
+    done = as_a_plain_user(*arguments) if os.geteuid() == 0 else run(*arguments)
+    assert done.returncode == 77
+    assert one_sentence(done).endswith(said)
+
+
+@needs_root
+@pytest.mark.parametrize("verb", [[], ["uninstall"]])
+def test_a_machine_without_systemd(run: Run, commands: Path, verb: list[str]) -> None:
+    for name in ("bash", "dirname", "id", "env"):
+        (commands / name).symlink_to(shutil.which(name) or "")
+    done = run(*verb, PATH=str(commands))
+    assert done.returncode == 69
+    assert "there is no systemctl here" in one_sentence(done)
+
+
+@needs_root
+def test_a_systemd_that_is_too_old(run: Run, commands: Path) -> None:
+    command(commands, "systemctl", "echo 'systemd 247 (247.3-7+deb11u4)'")
+    done = run()
+    assert done.returncode == 69
+    assert "systemd 247 is too old, 248 is needed" in one_sentence(done)
+
+
+@needs_root
+def test_a_python_in_a_home_is_none_for_services(run: Run, commands: Path) -> None:
+    answers = 'case "$1" in -) echo 3.12 ;; *) echo /home/ann/bin/python /home/ann ;; esac'
+    done = run(ONEGATE_PYTHON=str(command(commands, "her-python", answers)))
+    assert done.returncode == 69
+    assert "lies in a home directory, which services can't see" in one_sentence(done)
+
+
+def test_a_folder_of_another_user_is_named(run: Run, checkout: Path) -> None:
+    if os.geteuid() == 0:
+        done = as_a_plain_user("try")
     else:
         checkout.chmod(0o555)
         done = run("try")

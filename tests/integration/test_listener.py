@@ -333,6 +333,18 @@ def activated(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
+def test_who_waits_is_turned_away(path: Path) -> None:
+    listener = bind(path)
+    with contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(3)]
+        for sock in waiting:
+            sock.connect(str(path))
+        listener.turn_away()
+        assert [sock.recv(1) for sock in waiting] == [b""] * 3
+    assert connects(path), "it listens on"
+    listener.close()
+
+
 @needs_activate
 def test_a_socket_from_systemd(path: Path) -> None:
     notify = path.parent / "notify"

@@ -393,6 +393,7 @@ class CoreMachine(RuleBasedStateMachine):
             assert not class_.waits_when_closed
         elif reason is Refused.RELEASED:
             assert pool.state is PoolState.RELEASED
+            assert not class_.waits_when_closed
         elif reason is Refused.ENGINE_UNAVAILABLE:
             assert pool.state is PoolState.FAILED
         elif not self.fits_pool(spec):
@@ -620,7 +621,7 @@ class CoreMachine(RuleBasedStateMachine):
             return no(Refused.SHUTTING_DOWN)
         if class_.name in world.closed and not class_.waits_when_closed:
             return no(Refused.PAUSED)
-        if pool.state is PoolState.RELEASED:
+        if pool.state is PoolState.RELEASED and not class_.waits_when_closed:
             return no(Refused.RELEASED)
         if pool.state is PoolState.FAILED:
             return no(Refused.ENGINE_UNAVAILABLE)

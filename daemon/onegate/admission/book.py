@@ -154,8 +154,9 @@ class Book:
             return Refusal(Refused.SHUTTING_DOWN, "the daemon is shutting down")
         if class_ in self.closed and not queue.spec.waits_when_closed:
             return Refusal(Refused.PAUSED, f"class {class_} is paused", limited_by=Binding.CLOSED)
-        if pool.spec.state is PoolState.RELEASED:
-            return Refusal(Refused.RELEASED, f"model {model} has been released")
+        if pool.spec.state is PoolState.RELEASED and not queue.spec.waits_when_closed:
+            text = f"the device is lent to something else, and model {model} is not loaded"
+            return Refusal(Refused.RELEASED, text, limited_by=Binding.CLOSED)
         if pool.spec.state is PoolState.FAILED:
             return Refusal(Refused.ENGINE_UNAVAILABLE, f"the engine cannot serve model {model} now")
         capacity = pool.capacity

@@ -188,6 +188,7 @@ class PoolView:
     kv_tok: int | None
     kv_tok_used: int
     unprefilled_tok: int
+    released_until_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +206,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """A pool when it becomes known; `switch_cost_ns` is what loading it costs."""
+    """A pool when it becomes known; `switch_cost_ns` is what loading it costs.
+
+    `released_until_ns`: while `released`, when it is taken back; None where nobody has said.
+    """
 
     model: str
     state: PoolState
     capacity: PoolCapacity
     switch_cost_ns: int | None = None
+    released_until_ns: int | None = None

@@ -54,6 +54,8 @@ def next_for(
 
 def nothing_starts(pool: Pool, in_flight: int, limits: GateLimits) -> Binding | None:
     """The limit that keeps any request whatever from starting in the pool now."""
+    if pool.spec.state is PoolState.RELEASED:
+        return Binding.CLOSED
     if pool.spec.state is not PoolState.READY:
         return Binding.LOADING
     if in_flight >= limits.max_in_flight:

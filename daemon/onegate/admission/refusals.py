@@ -40,6 +40,10 @@ def at_door(
         opens_ns = book.closed[class_]
         if opens_ns is not None:
             return replace(refusal, retry_after_ns=max(0, opens_ns - now_ns))
+    if refusal.reason is Refused.RELEASED:
+        back_ns = book.pools[pool].spec.released_until_ns
+        if back_ns is not None:
+            return replace(refusal, retry_after_ns=max(0, back_ns - now_ns))
     return refusal
 
 

@@ -8,13 +8,23 @@ from cyclopts import Parameter
 from onegate.cli.exits import Exit
 from onegate.cli.options import Json
 from onegate.cli.terminal import complain, say, say_json
-from onegate.config import ConfigError, ConfigProblem, load, socket_path, warnings
+from onegate.config import Config, ConfigError, ConfigProblem, load, socket_path, warnings
+
+# What `ExecCondition=` of a unit takes for "not here", and not for a failure.
+_NO_HOST = 1
 
 
 def check_config(
     file: Annotated[Path, Parameter(name="FILE", help="The configuration file.")],
     /,
     *,
+    needs_host: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Say with exit code 0 or 1 whether the engine lives in an engine host.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Read a configuration as the daemon would, and list every mistake with its place.
@@ -26,29 +36,53 @@ def check_config(
 
     ```
     onegate check-config /etc/onegate/onegate.toml
+    onegate check-config --needs-host /etc/onegate/onegate.toml
     ```
     """
-    errors, cautions = judge(file)
+    config, errors = read(file)
+    if config is None:
+        if json:
+            say_json({"file": str(file), "errors": _rows(errors), "warnings": []})
+        else:
+            for problem in errors:
+                complain(f"{file}: {problem}")
+        return Exit.BAD_CONFIG
+    if needs_host:
+        return _say_host(file, config, json)
+    cautions = warnings(config)
     if json:
-        say_json({"file": str(file), "errors": _rows(errors), "warnings": _rows(cautions)})
+        say_json({"file": str(file), "errors": [], "warnings": _rows(cautions)})
     else:
-        for problem in errors:
-            complain(f"{file}: {problem}")
         for problem in cautions:
             complain(f"{file}: warning: {problem}")
-        if not errors:
-            say(f"{file}: good" if not cautions else f"{file}: usable, {len(cautions)} warnings")
-    return Exit.BAD_CONFIG if errors else Exit.DONE
+        say(f"{file}: usable, {len(cautions)} warnings" if cautions else f"{file}: good")
+    return Exit.DONE
 
 
-def judge(file: Path) -> tuple[list[ConfigProblem], list[ConfigProblem]]:
-    """Errors and warnings. The environment plays no part: only the file is judged."""
+def read(file: Path) -> tuple[Config | None, list[ConfigProblem]]:
+    """The configuration, or what is wrong with it. The environment plays no part: only the file
+    is judged."""
     try:
         config = load(str(file), environ={})
         socket_path(config, environ={}, uid=0)
     except ConfigError as error:
-        return error.errors, []
-    return [], warnings(config)
+        return None, error.errors
+    return config, []
+
+
+def _say_host(file: Path, config: Config, json: bool) -> int:
+    engine = config.engine
+    needed = engine.needs_host
+    if json:
+        path = engine.host_socket if needed else None
+        say_json({"file": str(file), "needs_host": needed, "host_socket": path})
+    elif needed:
+        say(f"{file}: the engine lives in an engine host at {engine.host_socket}")
+    elif engine.host_socket is not None:
+        say(f'{file}: no engine host: an engine of kind "{engine.kind}" is a server of its own')
+    else:
+        say(f"{file}: no engine host: engine.host_socket is not set")
+    return Exit.DONE if needed else _NO_HOST
 
 
 def _rows(problems: list[ConfigProblem]) -> list[dict[str, str]]:

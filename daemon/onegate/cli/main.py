@@ -13,7 +13,7 @@ from onegate.client.errors import OnegateError
 # In the order of --help: daily use, looking, scripts, administration.
 VERBS = (
     *("ask", "chat", "whoami", "capacity", "status", "wait-ready", "check-config", "metrics"),
-    *("pause", "unpause", "cancel", "demo", "bench"),
+    *("doctor", "usage", "pause", "unpause", "cancel", "release-gpu", "demo", "bench"),
 )
 
 EPILOGUE = """\

@@ -54,10 +54,11 @@ def pause(
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def moment(text: str, now: datetime) -> datetime:
-    """The local time that `text` names, seen from `now`. Raises UsageError."""
+def moment(text: str, now: datetime, option: str = "--until") -> datetime:
+    """The local time that `text` names, seen from `now`. Raises UsageError, naming `option`."""
     if span := re.fullmatch(r"([0-9]{1,6})([smhd])", text):
-        return _ahead(text, now + timedelta(seconds=int(span[1]) * _UNITS_S[span[2]]), now)
+        ends = now + timedelta(seconds=int(span[1]) * _UNITS_S[span[2]])
+        return _ahead(f"{option} {text}", ends, now)
     try:
         if clock := re.fullmatch(r"([0-9]{1,2}):([0-9]{2})", text):
             today = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
@@ -65,18 +66,18 @@ def moment(text: str, now: datetime) -> datetime:
         named = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"--until {text!r} is no time: try 07:00, 2030-01-31T07:00 or 2h"
+            f"{option} {text!r} is no time: try 07:00, 2030-01-31T07:00 or 2h"
         ) from None
-    return _ahead(text, named, now)
+    return _ahead(f"{option} {text}", named, now)
 
 
-def _ahead(text: str, named: datetime, now: datetime) -> datetime:
+def _ahead(said: str, named: datetime, now: datetime) -> datetime:
     try:
         over = named.timestamp() <= now.timestamp()
     except (ValueError, OverflowError, OSError):
         over = named.year < now.year  # at either end of the calendar, where zones reach beyond it
         if not over:
-            raise UsageError(f"--until {text} is too far ahead") from None
+            raise UsageError(f"{said} is too far ahead") from None
     if over:
-        raise UsageError(f"--until {text} has passed already")
+        raise UsageError(f"{said} has passed already")
     return named

@@ -134,6 +134,29 @@ class AsyncClient:
         """Administrators: open a class again. Returns whether that changed anything."""
         return await self._verbs.unpause(class_)
 
+    async def usage(self, *, since: float | None = None) -> m.UsageReport:
+        """What was used per principal, class and day (UTC), from the day of a Unix time on.
+
+        Your own rows; an administrator gets everybody's.
+        """
+        return await self._verbs.usage(since)
+
+    async def release_engine(
+        self, *, until: float | None = None, now: bool = False, timeout: float | None = None
+    ) -> bool:
+        """Administrators: unload the models, and refuse newcomers, until a Unix time or until
+        `take_back`. Returns once the device is free: true, or false where somebody took it back
+        before that.
+
+        What runs may end first; `now` ends it. `timeout`: seconds to wait for that, by default
+        without end; the device stays released also when the waiting is given up.
+        """
+        return await self._verbs.release_engine(until, now, timeout)
+
+    async def take_back(self) -> bool:
+        """Administrators: end a release early. Returns whether there was one."""
+        return await self._verbs.take_back()
+
     async def cancel_any(self, rid: str) -> bool:
         """End a request by its daemon-wide id. Returns whether it was still there."""
         return await self._verbs.cancel_any(rid)

@@ -44,17 +44,10 @@ class Call:
         if self._begun_ns is None:
             self._begun_ns = monotonic_ns()
         try:
-            while True:
-                if self._attempt is None:
-                    self._attempt = await self._begin()
-                try:
-                    chunk = await self._advance(self._attempt)
-                except Rejected as error:
-                    await self._wait_after(error)
-                    continue
-                if chunk is None:
-                    self.abandon()
-                return chunk
+            chunk = await self._insist()
+            if chunk is None:
+                self.abandon()
+            return chunk
         except BaseException:
             self.abandon()
             raise
@@ -70,6 +63,21 @@ class Call:
             pass
         assert self.reply is not None
         return self.reply
+
+    async def _insist(self) -> m.Chunk | None:
+        """The next piece from as many attempts as patience allows."""
+        while True:
+            try:
+                attempt = self._attempt = self._attempt or await self._begin()
+            except _Lost as lost:
+                await self._wait_for_another(lost.error)
+                continue
+            try:
+                return await self._advance(attempt)
+            except Rejected as error:
+                await self._wait_after(error)
+            except _Lost as lost:
+                await self._wait_for_another(lost.error)
 
     async def _begin(self) -> "_Attempt":
         """Find a daemon and send the request to it."""
@@ -93,6 +101,9 @@ class Call:
         except TimeoutError:
             attempt.close(self._core)
             raise attempt.silent() from None
+        except Unavailable as error:
+            attempt.close(self._core)
+            raise _Lost(error) from error
         except BaseException:
             attempt.close(self._core)
             raise
@@ -105,6 +116,11 @@ class Call:
                 message = await attempt.link.receive(attempt.call_id, attempt.deadline_ns())
             except TimeoutError:
                 raise attempt.silent() from None
+            except Unavailable as error:
+                # What the caller has seen the beginning of can't be begun anew.
+                if attempt.first:
+                    raise
+                raise _Lost(error) from error
             match message:
                 case m.Chunk():
                     attempt.first = True
@@ -137,6 +153,11 @@ class Call:
         if error.ticket is not None:
             self._message = structs.replace(self._message, ticket=error.ticket)
         await self._sleep(wait_s)
+
+    async def _wait_for_another(self, error: Unavailable) -> None:
+        """Wait for the daemon after the one that took the request with it, or raise."""
+        self._close_attempt()
+        await self._sleep(self._patient().wait_s(error, monotonic_ns()))
 
     async def _sleep(self, wait_s: float) -> None:
         await self._core.transport.sleep(wait_s)
@@ -178,6 +199,14 @@ class Call:
         if self._attempt is not None:
             self._attempt.close(self._core)
             self._attempt = None
+
+
+class _Lost(Exception):
+    """The connection ended before anything of the answer was there: `error` says how."""
+
+    def __init__(self, error: Unavailable) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class _Attempt:

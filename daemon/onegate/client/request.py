@@ -16,8 +16,8 @@ MAX_S = 2**40 // 1000  # the wire has milliseconds, up to 2^40
 # What `progress` is called with.
 Progress = m.Queued | m.Started | m.Paused | m.Resumed
 
-# Retry behaviour: never; only what a restart of the daemon refused, once it is back; or also
-# every refusal that came with a time, after that time.
+# Retry behaviour: never; only what a restart of the daemon refused, once it is back; or also what
+# a daemon that died had begun, and every refusal that came with a time, after that time.
 Retry = Literal["never", "restart", "honour"]
 
 

@@ -14,9 +14,9 @@ class Patience:
     """Decides for one request. Time is an argument, so that tests need none.
 
     `restart` (the default) tries again only what a restart refused, and keeps looking for the
-    new daemon for `restart_timeout` seconds. `honour` also waits for every hint, as often as the
-    daemon gives one, and returns with the ticket. A wait that ends after `deadline_ns` is not
-    begun.
+    new daemon for `restart_timeout` seconds. `honour` does the same for what a daemon took with it
+    that died, and also waits for every hint, as often as the daemon gives one, and returns with
+    the ticket. A wait that ends after `deadline_ns` is not begun.
     """
 
     def __init__(
@@ -31,7 +31,8 @@ class Patience:
         self._restart_ns = round(restart_timeout * NS_PER_S)
         self._deadline_ns = deadline_ns
         self._backoff = backoff
-        self._refused: Rejected | None = None  # by a daemon that was going away
+        # The refusal of a daemon that was going away, or the loss of one that said nothing.
+        self._refused: OnegateError | None = None
         self._gone_ns = 0
         self._attempts = 0
 
@@ -45,7 +46,9 @@ class Patience:
         """
         if self._retry == "never":
             raise error
-        if isinstance(error, Rejected) and error.reason is Reason.SHUTTING_DOWN:
+        going = isinstance(error, Rejected) and error.reason is Reason.SHUTTING_DOWN
+        died = self._retry == "honour" and isinstance(error, Unavailable) and not connecting
+        if going or died:
             if self._refused is None:
                 self._refused, self._gone_ns = error, now_ns
             return self._restarting(error, now_ns)

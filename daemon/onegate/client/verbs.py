@@ -7,7 +7,7 @@ from msgspec import structs
 
 from onegate.client.core import Core
 from onegate.client.errors import invalid
-from onegate.client.request import convert, count_message, embed_message
+from onegate.client.request import MAX_S, convert, count_message, embed_message
 from onegate.protocol import messages as m
 from onegate.protocol.content import Message
 from onegate.protocol.status import RequestStatus, Status
@@ -67,7 +67,7 @@ class Verbs:
         return (await self._core.ask(lambda i: m.Metrics(id=i), m.MetricsReport)).text
 
     async def pause(self, class_: str, until: float | None) -> bool:
-        until_ms = None if until is None else _unix_ms(until)
+        until_ms = None if until is None else _unix_ms(until, "until")
         message = convert({"id": 0, "class": class_, "until_ms": until_ms}, m.Pause)
         return (await self._core.ask(_with_id(message), m.Ack)).applied
 
@@ -75,15 +75,29 @@ class Verbs:
         message = convert({"id": 0, "class": class_}, m.Unpause)
         return (await self._core.ask(_with_id(message), m.Ack)).applied
 
+    async def usage(self, since: float | None) -> m.UsageReport:
+        since_ms = None if since is None else _unix_ms(since, "since")
+        message = convert({"id": 0, "since_ms": since_ms}, m.GetUsage)
+        return await self._core.ask(_with_id(message), m.UsageReport)
+
+    async def release_engine(self, until: float | None, now: bool, timeout: float | None) -> bool:
+        until_ms = None if until is None else _unix_ms(until, "until")
+        message = convert({"id": 0, "until_ms": until_ms, "now": now}, m.ReleaseEngine)
+        limit_s = MAX_S if timeout is None else timeout
+        return (await self._core.ask(_with_id(message), m.Ack, limit_s, cancel=True)).applied
+
+    async def take_back(self) -> bool:
+        return (await self._core.ask(lambda i: m.ReleaseEngine(id=i, end=True), m.Ack)).applied
+
     async def cancel_any(self, rid: str) -> bool:
         message = convert({"id": 0, "rid": rid}, m.CancelAny)
         return (await self._core.ask(_with_id(message), m.Ack)).applied
 
 
-def _unix_ms(until: float) -> int:
-    if not 0 <= until < 2**43:
-        raise invalid(f"until is a Unix time in seconds, got {until}", "until")
-    return round(until * 1000)
+def _unix_ms(moment: float, name: str) -> int:
+    if not 0 <= moment < 2**43:
+        raise invalid(f"{name} is a Unix time in seconds, got {moment}", name)
+    return round(moment * 1000)
 
 
 def _with_id(message: m.ClientMessage) -> Callable[[int], m.ClientMessage]:

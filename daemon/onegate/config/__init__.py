@@ -12,6 +12,7 @@ from onegate.config.gate import GateConfig
 from onegate.config.model import Config, ConfigError, ConfigProblem
 from onegate.config.page import reference, rule_text
 from onegate.config.rules import Grant, Hint
+from onegate.config.usage import UsageConfig, usage_directory
 
 __all__ = [
     "ORDINARY_CLASS",
@@ -26,11 +27,13 @@ __all__ = [
     "PoolFacts",
     "ScriptedConfig",
     "ScriptedPool",
+    "UsageConfig",
     "check",
     "load",
     "needs_restart",
     "reference",
     "rule_text",
     "socket_path",
+    "usage_directory",
     "warnings",
 ]

@@ -1,5 +1,6 @@
 """What no single key shows: keys that contradict each other, and keys that waste each other."""
 
+import os
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from onegate.config.classes import ClassConfig
 from onegate.config.engine import EngineConfig
 from onegate.config.gate import GateConfig
 from onegate.config.model import Config, ConfigProblem
+from onegate.config.units import MAX_SOCKET_PATH_BYTES
 
 # path of the key to blame, what is wrong with it, other keys that the judgement rests on
 _Say = Callable[..., None]
@@ -24,6 +26,7 @@ def contradictions(config: Config, bad: Collection[str] = ()) -> list[ConfigProb
     _engine(config.engine, say)
     _gate(config.gate, say)
     _look_ahead(config, say)
+    _usage(config, say)
     for cls in config.classes:
         _class(cls, say)
     _between_classes(config.classes, say)
@@ -42,6 +45,13 @@ def _engine(engine: EngineConfig, say: _Say) -> None:
     ):
         text = "an openvino engine cannot separate users: set prefix_cache = false, or say shared"
         say(f"{at}.prefix_cache_scope", text, f"{at}.kind", f"{at}.prefix_cache")
+    if (path := engine.host_socket) is not None:
+        length = len(os.fsencode(path))
+        if not path.startswith("/"):
+            say(f"{at}.host_socket", "expected an absolute path")
+        elif length > MAX_SOCKET_PATH_BYTES:
+            text = f"{length} bytes long; a socket's path has at most {MAX_SOCKET_PATH_BYTES}"
+            say(f"{at}.host_socket", text)
     if engine.kind == "scripted":
         _scripted(engine, say)
     elif engine.context_tok > engine.kv_tok:
@@ -94,6 +104,15 @@ def _look_ahead(config: Config, say: _Say) -> None:
     if config.gate.look_ahead and kind in _NO_LOOK_AHEAD:
         text = f'must be 0: an engine of kind "{kind}" takes no more requests than it has seats'
         say("gate.look_ahead", text, "engine.kind")
+
+
+def _usage(config: Config, say: _Say) -> None:
+    usage, n_classes = config.usage, len(config.classes)
+    # One more than the principals: those that are added up.
+    day_rows = (usage.principals_per_day + 1) * n_classes
+    if day_rows > usage.max_rows:
+        text = f"below {day_rows}, one full day: principals_per_day and one, by {n_classes} classes"
+        say("usage.max_rows", text, "usage.principals_per_day")
 
 
 _CLASS_ORDER = (
@@ -152,6 +171,9 @@ def warnings(config: Config, pools: tuple[PoolFacts, ...] = ()) -> list[ConfigPr
     """What works but is probably not meant. `pools`: what is known of the engine by now; empty:
     what the file says about it."""
     found: list[ConfigProblem] = []
+    if config.engine.needs_host and config.engine.python is not None:
+        text = "not used: the service that listens at engine.host_socket chooses its interpreter"
+        found.append(ConfigProblem("engine.python", text))
     gate = config.gate
     for pool in pools or configured_pools(config):
         if pool.max_seqs is not None and gate.max_in_flight < pool.max_seqs:

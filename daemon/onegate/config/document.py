@@ -15,7 +15,8 @@ from onegate.config.model import Config, ConfigError, ConfigProblem
 from onegate.config.read import Reader, nearest, show
 from onegate.config.rules import Grant, Hint, shipped_grants
 from onegate.config.shape import shapes
-from onegate.config.units import Name
+from onegate.config.units import MAX_SOCKET_PATH_BYTES, Name
+from onegate.config.usage import UsageConfig
 
 CONFIG_PATH = "/etc/onegate/onegate.toml"
 SYSTEM_SOCKET_PATH = "/run/onegate/onegate.sock"
@@ -24,10 +25,8 @@ SYSTEM_SOCKET_PATH = "/run/onegate/onegate.sock"
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_CLASSES = 16
 MAX_RULES = 256
-# sizeof(sockaddr_un.sun_path) less the terminating zero, unix(7).
-MAX_SOCKET_PATH_BYTES = 107
 
-_TOP = ("engine", "gate", "class", "grant", "hint")
+_TOP = ("engine", "gate", "usage", "class", "grant", "hint")
 
 
 class _Named(Struct):
@@ -54,6 +53,7 @@ def check(text: str, *, own_uid: int | None = None) -> Config:
     config = Config(
         engine=reader.table(EngineConfig, document.get("engine", {}), "engine") or EngineConfig(),
         gate=reader.table(GateConfig, document.get("gate", {}), "gate") or GateConfig(),
+        usage=reader.table(UsageConfig, document.get("usage", {}), "usage") or UsageConfig(),
         classes=tuple(sorted(classes, key=lambda cls: cls.rank)),
         grants=_grants(reader, document.get("grant", []), names),
         hints=_hints(reader, document.get("hint", []), names),
@@ -209,7 +209,7 @@ def needs_restart(old: Config, new: Config) -> list[str]:
     """The changed keys that a reload cannot apply, as paths; the rest of `new` may be taken."""
     return [
         f"{table}.{key}"
-        for table in ("engine", "gate")
+        for table in ("engine", "gate", "usage")
         for key, (field, shape) in shapes(type(getattr(new, table))).items()
         if shape.extra("restart")
         and getattr(getattr(old, table), field.name) != getattr(getattr(new, table), field.name)

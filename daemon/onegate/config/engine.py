@@ -45,6 +45,10 @@ class ScriptedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     loadable: Annotated[Count, why("how many of them may be loaded at a time", "models")] = 1
 
 
+# Kinds that run inside an engine host; the others are servers that somebody else runs.
+_HOSTED_KINDS = ("openvino", "tensorrt-llm", "scripted")
+
+
 class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[engine]`: what generates the text. Any change here needs a restart."""
 
@@ -71,6 +75,14 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Line | None,
         why(
             "interpreter of the engine's own virtual environment; `none`: the daemon's",
+            restart=True,
+        ),
+    ] = None
+    host_socket: Annotated[
+        Line | None,
+        why(
+            "where an engine host listens that is a service of its own and keeps its model when "
+            "the daemon restarts; `none`: the daemon starts one, which ends with it",
             restart=True,
         ),
     ] = None
@@ -126,3 +138,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scripted: Annotated[ScriptedConfig, why('read when `kind = "scripted"`', restart=True)] = (
         ScriptedConfig()
     )
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether this engine lives in an engine host that is a service of its own."""
+        return self.host_socket is not None and self.kind in _HOSTED_KINDS

@@ -8,6 +8,7 @@ from onegate.config.classes import SHIPPED_CLASSES, ClassConfig
 from onegate.config.engine import EngineConfig
 from onegate.config.gate import GateConfig
 from onegate.config.rules import SHIPPED_HINTS, Grant, Hint, shipped_grants
+from onegate.config.usage import UsageConfig
 
 # More than anybody corrects in one sitting; a hostile file could otherwise print megabytes.
 MAX_PROBLEMS_SHOWN = 100
@@ -42,6 +43,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     engine: EngineConfig = EngineConfig()
     gate: GateConfig = GateConfig()
+    usage: UsageConfig = UsageConfig()
     classes: tuple[ClassConfig, ...] = SHIPPED_CLASSES
     grants: tuple[Grant, ...] = ()
     hints: tuple[Hint, ...] = ()

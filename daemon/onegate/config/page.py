@@ -10,6 +10,7 @@ from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
 from onegate.config.rules import SHIPPED_HINTS, Grant, Hint, shipped_grants
 from onegate.config.shape import NONE_WORD, Shape, shapes
+from onegate.config.usage import UsageConfig
 
 _HEAD = """\
 # Configuration
@@ -30,6 +31,7 @@ def reference() -> str:
         _table("[engine.scripted]", ScriptedConfig),
         _table("[[engine.scripted.pools]]", ScriptedPool),
         _table("[gate]", GateConfig),
+        _table("[usage]", UsageConfig),
         _classes(),
         _rules("[[grant]]", Grant, shipped_grants(None)),
         "A daemon that a plain user starts by hand adds, last: that user's `uid`, "

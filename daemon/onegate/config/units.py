@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+# sizeof(sockaddr_un.sun_path) less the terminating zero, unix(7).
+MAX_SOCKET_PATH_BYTES = 107
+
 
 def why(reason: str, unit: str = "", *, restart: bool = False) -> Meta:
     """What a key is for. `restart`: a reload cannot change it."""

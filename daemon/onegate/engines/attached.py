@@ -1,4 +1,4 @@
-"""An engine in a host of its own: started by the daemon, watched, and started again."""
+"""An engine in a host of its own: started or attached to, watched, and taken up again."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from functools import partial
 from msgspec import structs
 
 from onegate.clock import monotonic_ns
+from onegate.engines.attachment import Attachment
 from onegate.engines.backoff import Backoff
 from onegate.engines.base import (
     EmbedRequest,
@@ -28,6 +29,7 @@ from onegate.engines.base import (
     TokenCount,
 )
 from onegate.engines.child import Child
+from onegate.engines.connection import Connection
 from onegate.engines.host.wire import Abort, CountCall, EmbedCall, LoadCall, Submit, UnloadCall
 from onegate.engines.life import HostLife
 from onegate.engines.plan import EngineUnprepared, HostPlan
@@ -38,10 +40,13 @@ from onegate.protocol.content import Message, Tool
 from onegate.tasks import Tasks
 
 _NS_PER_MS = 1e6
+_NS_PER_S = 1_000_000_000
 _TICK_S = 1.0
 # Of the time there is to stop: so long the host may take to leave by itself.
 _GRACE_SHARE = 0.5
 _GRACE_S = 2.0
+# What a service manager may need to start a host of its own, at boot or after a death.
+_AWAY_S = 10.0
 
 
 class AttachedEngine:
@@ -51,6 +56,10 @@ class AttachedEngine:
     inside is lost, which the sink hears before the readers do; a new host is started when nothing
     of the old one is left, after a wait that doubles from loss to loss. `crashed` is told of a bug
     in the watching itself, which ends it.
+
+    A host that is a service of its own is attached to instead, and in the same cases it is left
+    and attached to again: its service manager ends and starts it. It stays, with its model, when
+    this engine is closed; `PoolInfo.loads` is then the host's own count.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class AttachedEngine:
         self._sink: Sink | None = None
         self._life: HostLife | None = None
         self._restarts = 0
+        self._expected_ns = 0
         self._closing = asyncio.Event()
         self._tasks = Tasks(crashed)
         self._keeper: asyncio.Task[None] | None = None
@@ -80,6 +90,7 @@ class AttachedEngine:
         if self._keeper is not None:
             raise RuntimeError("an engine is started once")
         self._sink = sink
+        self._expect()
         self._keeper = self._tasks.spawn(self._keep(), name="engine host")
 
     def pools(self) -> list[PoolInfo]:
@@ -164,7 +175,7 @@ class AttachedEngine:
         if self._keeper is None:
             return
         grace_s = 0.0
-        if self._life is not None and self._life.was_ready:
+        if self._life is not None and self._life.is_ours and self._life.was_ready:
             self._life.leave()
             grace_s = min(_GRACE_S, deadline_s * _GRACE_SHARE)
         await asyncio.wait([self._keeper], timeout=grace_s)
@@ -223,16 +234,25 @@ class AttachedEngine:
             self._set_pool(structs.replace(self._pools[pool.model], state=pool.state, error=None))
         try:
             table = self._plan.table()
-            child = Child(self._plan.python, self._log)
+            connection = self._connect()
         except EngineUnprepared as error:
-            self._take_pools_away(str(error))
+            self._take_pools_away(str(error), PoolState.FAILED)
             return
         except OSError as error:
-            self._take_pools_away(_not_started(self._plan.python, error))
+            if self._plan.host_socket is None:
+                text = _not_started(self._plan.python, error)
+                self._take_pools_away(text, PoolState.FAILED)
+            else:
+                self._take_pools_away(_not_there(self._plan.host_socket, error), self._absent())
             return
         rule = StallRule(self._plan.stall_floor_s, monotonic_ns())
         life = self._life = HostLife(
-            child, Seats(self._tell, rule), rule, kind=self._plan.kind, on_pool=self._hear_of_pool
+            connection,
+            Seats(self._tell, rule),
+            rule,
+            kind=self._plan.kind,
+            on_pool=self._hear_of_pool,
+            on_silence=self._hear_of_silence,
         )
         reason = stopped = EngineBroke("the engine was stopped")
         try:
@@ -242,13 +262,30 @@ class AttachedEngine:
             self._lose(life, stopped if self._closing.is_set() else reason)
             await life.gone()
 
+    def _connect(self) -> Connection:
+        if self._plan.host_socket is not None:
+            return Attachment(self._plan.host_socket)
+        return Child(self._plan.python, self._log)
+
+    def _expect(self) -> None:
+        """A host that others start is worth waiting for from now on."""
+        self._expected_ns = monotonic_ns() + int(_AWAY_S * _NS_PER_S)
+
+    def _absent(self) -> PoolState:
+        """What pools are whose host never came up; what it said of one itself says more."""
+        waits = self._plan.host_socket is not None and monotonic_ns() < self._expected_ns
+        failed = any(pool.state is PoolState.FAILED for pool in self._pools.values())
+        return PoolState.LOADING if waits and not failed else PoolState.FAILED
+
     def _lose(self, life: HostLife, reason: EngineBroke) -> None:
         self._loads_before = {model: pool.loads for model, pool in self._pools.items()}
         counts = life.was_ready and not self._closing.is_set()
         if not self._closing.is_set():
             # One that has served is expected back, and worth waiting for; one that never came up
             # is not.
-            self._take_pools_away(str(reason), PoolState.LOADING if counts else PoolState.FAILED)
+            if counts:
+                self._expect()
+            self._take_pools_away(str(reason), PoolState.LOADING if counts else self._absent())
         self._restarts += counts
 
         def tell(ids: list[int]) -> None:
@@ -266,12 +303,17 @@ class AttachedEngine:
             return
 
     def _hear_of_pool(self, pool: PoolInfo) -> None:
-        loads = self._loads_before.get(pool.model, 0) + pool.loads
-        self._set_pool(structs.replace(pool, loads=loads))
+        before = 0 if self._plan.host_socket else self._loads_before.get(pool.model, 0)
+        self._set_pool(structs.replace(pool, loads=before + pool.loads))
         if pool.state is PoolState.READY:
             self._backoff.ready()
 
-    def _take_pools_away(self, reason: str, state: PoolState = PoolState.FAILED) -> None:
+    def _hear_of_silence(self, text: str) -> None:
+        self._log(text)
+        for pool in self.pools():
+            self._set_pool(structs.replace(pool, error=text))
+
+    def _take_pools_away(self, reason: str, state: PoolState) -> None:
         for pool in self.pools():
             # What the host said itself explains more than how it ended.
             self._set_pool(structs.replace(pool, state=state, error=pool.error or reason))
@@ -290,6 +332,17 @@ def _not_started(python: str, error: OSError) -> str:
     # Only where the path itself is at fault does the system call name it.
     hint = "correct engine.python" if error.filename else "it is tried again"
     return f"{python} cannot be started ({error.strerror}): {hint}"
+
+
+def _not_there(path: str, error: OSError) -> str:
+    match error:
+        case FileNotFoundError() | ConnectionRefusedError():
+            hint = "is onegate-engine.service running? it is tried again"
+        case PermissionError():
+            hint = "its service lets nobody but its own daemon in: see --peer-uid and the directory"
+        case _:
+            hint = "it is tried again"
+    return f"no engine host answers at {path} ({error.strerror}): {hint}"
 
 
 def _behind(detail: str) -> str:

@@ -40,8 +40,12 @@ def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
 class Child:
     """A started host and the daemon's end of its socket pair. Raises OSError from `Child(...)`.
 
-    `log` gets its standard error and output line by line.
+    See `connection.Connection`. `log` gets its standard error and output line by line.
     """
+
+    is_ours = True
+    # An interpreter that starts on a busy machine, from a cold disk.
+    hello_s = 60.0
 
     def __init__(self, python: str, log: Callable[[str], None]) -> None:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -66,6 +70,11 @@ class Child:
             theirs.close()
         self.pid = self._process.pid
         self._output: asyncio.BaseTransport | None = None
+
+    @property
+    def last_line(self) -> str:
+        """What it wrote last, empty for nothing."""
+        return self.lines.last
 
     async def follow_output(self) -> None:
         """Begin to read what it writes to its standard error and output."""

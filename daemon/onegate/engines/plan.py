@@ -29,14 +29,16 @@ class EngineUnprepared(Exception):
 
 @dataclass(frozen=True)
 class HostPlan:
-    """How to start a host, and what is known of its pools before it has said anything.
+    """How to come to a host, and what is known of its pools before it has said anything.
 
+    `host_socket` is where one listens that is a service of its own; None: `python` starts one.
     `table` is asked again at every start, so that what was missing may be there by then; it raises
     EngineUnprepared.
     """
 
     kind: str
     python: str
+    host_socket: str | None
     table: Callable[[], dict[str, Any]]
     pools: list[PoolInfo]
     stall_floor_s: float
@@ -103,6 +105,7 @@ def _plan(
         kind=config.kind,
         # Not resolved: a virtual environment's interpreter is a link that must stay one.
         python=os.path.abspath(config.python) if config.python else sys.executable,
+        host_socket=config.host_socket,
         table=table,
         pools=pools,
         stall_floor_s=config.stall_floor_s,

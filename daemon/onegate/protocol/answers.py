@@ -3,7 +3,7 @@
 Times are milliseconds; `_tok` counts tokens; a figure that is not known is nil, never 0.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -259,11 +259,34 @@ class MetricsReport(_Reply, frozen=True, tag="metrics_report"):
     text: str
 
 
+class UsageRow(_Part, frozen=True):
+    """What one principal used in one class on one day (UTC, `YYYY-MM-DD`).
+
+    `requests` counts ends by outcome. `queue_ms` is waiting, `run_ms` holding a permit, both summed
+    over the requests. The principal `others` is everybody beyond the bound of a day, together.
+    """
+
+    day: str
+    principal: str
+    class_: str = msgspec.field(name="class")
+    requests: dict[str, Count]
+    prompt_tok: Count = 0
+    output_tok: Count = 0
+    queue_ms: Count = 0
+    run_ms: Count = 0
+
+
 class UsageReport(_Reply, frozen=True, tag="usage_report"):
-    """Answer to `GetUsage`."""
+    """Answer to `GetUsage`: rows by day, the oldest first.
+
+    `everybody`: the rows of all principals, not only the caller's own. `stored`: they are kept on
+    disk, and outlive the daemon.
+    """
 
     id: RequestId
-    rows: list[dict[str, Any]]
+    rows: list[UsageRow]
+    everybody: bool = False
+    stored: bool = False
 
 
 class Ack(_Reply, frozen=True, tag="ack"):

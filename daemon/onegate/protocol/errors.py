@@ -70,6 +70,7 @@ class NoticeCode(OpenEnum):
     ENGINE_RESTARTED = "engine_restarted"
     CAPACITY_CHANGED = "capacity_changed"
     ENGINE_DOWN = "engine_down"
+    USAGE_UNWRITTEN = "usage_unwritten"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from onegate.protocol.answers import (
     StatusReport,
     Timings,
     UsageReport,
+    UsageRow,
     Welcome,
     WhoamiReport,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "Unload",
     "Unpause",
     "UsageReport",
+    "UsageRow",
     "Welcome",
     "Whoami",
     "WhoamiReport",

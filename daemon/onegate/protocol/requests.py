@@ -208,14 +208,23 @@ class CancelAny(_Wire, frozen=True, tag="cancel_any"):
 
 
 class GetUsage(_Wire, frozen=True, tag="usage"):
-    """Administrators: tokens per principal and day since `since_ms` (Unix time)."""
+    """Ask what was used per principal, class and day, from the day of `since_ms` (Unix time) on.
+
+    Everybody is told their own, administrators everybody's.
+    """
 
     id: RequestId
     since_ms: Millis | None = None
 
 
 class ReleaseEngine(_Wire, frozen=True, tag="release_engine"):
-    """Administrators: free the device until `until_ms` (Unix time) or until loaded again."""
+    """Administrators: free the device until `until_ms` (Unix time), nil: until it is taken back.
+
+    Answered by an `Ack` once it is free, after what runs has ended; `now` ends that at once. With
+    `end` it is taken back instead, and `applied` is false where it was not released.
+    """
 
     id: RequestId
     until_ms: Millis | None = None
+    now: bool = False
+    end: bool = False

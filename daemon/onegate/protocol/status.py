@@ -35,7 +35,11 @@ class GateStatus(_Doc, frozen=True):
 
 
 class PoolStatus(_Doc, frozen=True):
-    """One model that can be served."""
+    """One model that can be served.
+
+    `loads` counts how often the engine has loaded it. `released_until_ms` is Unix time: when a
+    released one is taken back, None where nobody has said.
+    """
 
     model: str
     state: str
@@ -52,6 +56,8 @@ class PoolStatus(_Doc, frozen=True):
     ledger_minus_engine_tok: int | None = None
     identity: Identity | None = None
     error: str | None = None
+    loads: int | None = None
+    released_until_ms: int | None = None
 
 
 class ClassStatus(_Doc, frozen=True):

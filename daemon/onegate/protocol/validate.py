@@ -21,7 +21,14 @@ from onegate.protocol.content import (
     Tool,
 )
 from onegate.protocol.json_tree import JsonBudget, Problem
-from onegate.protocol.messages import ClientMessage, CountTokens, Embed, Generate, Hello
+from onegate.protocol.messages import (
+    ClientMessage,
+    CountTokens,
+    Embed,
+    Generate,
+    Hello,
+    ReleaseEngine,
+)
 
 NO_UID = 2**32 - 1  # (uid_t)-1, the kernel's "nobody at all"
 
@@ -101,6 +108,13 @@ def _embed(message: Embed) -> Iterator[Problem]:
         if not text:
             yield f"input[{i}]", "is empty: leave it out"
         yield from _text(f"input[{i}]", text)
+
+
+def _release(message: ReleaseEngine) -> Iterator[Problem]:
+    if message.end:
+        for field in ("until_ms", "now"):
+            if getattr(message, field):
+                yield field, "is about releasing, and end takes it back: leave one of them out"
 
 
 def _source(given: Mapping[str, str | list[Any] | None]) -> Iterator[Problem]:
@@ -229,5 +243,11 @@ def _response_format(path: str, wanted: ResponseFormat) -> Iterator[Problem]:
 
 
 _CHECKS: Mapping[type[ClientMessage], Callable[[Any], Iterator[Problem]]] = MappingProxyType(
-    {Hello: _hello, Generate: _generate, CountTokens: _count, Embed: _embed}
+    {
+        Hello: _hello,
+        Generate: _generate,
+        CountTokens: _count,
+        Embed: _embed,
+        ReleaseEngine: _release,
+    }
 )

@@ -24,6 +24,7 @@ RULES: dict[type, Access] = {
     m.GetStatus: Access.EVERYBODY,  # who the others are is shown to administrators only
     m.Whoami: Access.EVERYBODY,
     m.Metrics: Access.EVERYBODY,  # counts, without a label that names anybody
+    m.GetUsage: Access.EVERYBODY,  # one's own rows; those of others are for administrators
     m.Lease: Access.DELEGATE,
     # Reaches only leases of the same connection, and a refusal would end the request whose id it
     # names.
@@ -33,7 +34,6 @@ RULES: dict[type, Access] = {
     m.Pause: Access.ADMINISTRATOR,
     m.Unpause: Access.ADMINISTRATOR,
     m.CancelAny: Access.ADMINISTRATOR,
-    m.GetUsage: Access.ADMINISTRATOR,
     m.ReleaseEngine: Access.ADMINISTRATOR,
 }
 

@@ -70,6 +70,7 @@ class Accounts:
         self.engine_losses = 0
         self.sessions_refused = 0
         self.protocol_offences = 0
+        self.usage_write_failures = 0
 
     def of(self, class_: str) -> ClassAccount:
         """The account of a class; `class_` must come from the configuration."""

@@ -11,6 +11,7 @@ from typing import Any
 from onegate import __version__, clock
 from onegate.config import Config, ConfigError, needs_restart
 from onegate.engines.registry import build_engine
+from onegate.protocol.errors import NoticeCode
 from onegate.server import dispatch
 from onegate.server.account import Accounts
 from onegate.server.classify import compile_rules
@@ -24,10 +25,13 @@ from onegate.server.live import LiveRequests
 from onegate.server.log import Event, Log
 from onegate.server.metrics import Metrics
 from onegate.server.notify import Notifier
+from onegate.server.release import Release
 from onegate.server.report import Reporter
 from onegate.server.services import Services
 from onegate.server.sessions import Sessions
 from onegate.server.translate import class_specs, gate_limits, pool_spec
+from onegate.server.usage import UsageTable
+from onegate.server.usage_keeper import UsageKeeper
 from onegate.tasks import Tasks
 
 
@@ -49,7 +53,13 @@ def group_gid(name: str) -> int | None:
 
 
 class App:
-    """The daemon of one process. `reload` reads the configuration again; raises ConfigError."""
+    """The daemon of one process. `reload` reads the configuration again; raises ConfigError.
+
+    `usage_directory` is where it keeps what was used; None: in memory.
+    """
+
+    # A disk that is only slow gets there; one that hangs must not hold up the end.
+    USAGE_STOP_S = 5.0
 
     def __init__(
         self,
@@ -59,6 +69,7 @@ class App:
         notifier: Notifier,
         log: Log,
         reload: Callable[[], Config],
+        usage_directory: str | None = None,
     ) -> None:
         dispatch.check_complete()
         self._listener = listener
@@ -91,10 +102,21 @@ class App:
             state=lambda: self._lifecycle.state.value,
             started_ns=started_ns,
         )
+        live = LiveRequests(boot=secrets.token_hex(3))
+        self._release = Release(
+            engine=self._engine,
+            gate=gate,
+            live=live,
+            waits=lambda class_: self.services.class_config(class_).when_closed == "wait",
+            log=log,
+            tasks=requests,
+        )
+        usage = UsageTable(lambda: self.services.config.usage)
         self._room = EngineRoom(
             engine=self._engine,
             gate=gate,
             accounts=accounts,
+            release=self._release,
             reporter=reporter,
             log=log,
             tasks=requests,
@@ -108,10 +130,20 @@ class App:
             tasks=requests,
             accounts=accounts,
             inbound=inbound,
-            live=LiveRequests(boot=secrets.token_hex(3)),
+            live=live,
+            release=self._release,
+            usage=usage,
             reporter=reporter,
             metrics=Metrics(accounts, reporter.status),
             log=log,
+        )
+        self._keeper = UsageKeeper(
+            usage,
+            usage_directory,
+            accounts=accounts,
+            log=log,
+            notice=lambda problem: reporter.notice(NoticeCode.USAGE_UNWRITTEN, problem),
+            write_every_s=lambda: self.services.config.usage.write_every_s,
         )
         self._sessions = Sessions(self.services, dispatch.dispatch)
 
@@ -145,6 +177,8 @@ class App:
             self._log.event(Event.SERVING, path=self._listener.path)
             lifecycle.serving()
             self._vital.spawn(lifecycle.report(self.services), name="systemd")
+            # Not vital: what was used is worth less than the use.
+            self.services.tasks.spawn(self._keeper.run(), name="usage")
             await lifecycle.stop_asked.wait()
         finally:
             if server is not None:
@@ -161,11 +195,17 @@ class App:
         await services.tasks.aclose()
         await self._vital.aclose()
         await self._engine.aclose(lifecycle.ENGINE_STOP_S)
+        await self._keeper.aclose(self.USAGE_STOP_S)
+        services.release.close()
         services.gate.close()
         services.gate.validate()
         self._log.event(Event.STOPPED)
 
     def _reload_config(self) -> None:
+        with self._lifecycle.reloading():
+            self._take_new_config()
+
+    def _take_new_config(self) -> None:
         services = self.services
         try:
             config = self._reload()

@@ -16,6 +16,10 @@ from onegate.server.outcome import CANCELLED, CANCELLED_BY_ADMIN, Outcome, Reque
 from onegate.server.report import limited_by, request_rows
 from onegate.server.request import NS_PER_MS, ending_of, too_long
 from onegate.server.session import Session
+from onegate.server.usage import utc_day, wire_row
+
+# What one report may hold: some two megabytes, and 30 ms of the loop.
+MAX_REPORT_ROWS = 8192
 
 Handler = Callable[[Session, Any], None]
 
@@ -146,6 +150,48 @@ def _cancel_any(session: Session, message: m.CancelAny) -> None:
     session.send(m.Ack(id=message.id, verb="cancel_any", applied=live is not None))
 
 
+def _usage(session: Session, message: m.GetUsage) -> None:
+    everybody, usage = session.decision.admin, session.services.usage
+    since = "" if message.since_ms is None else utc_day(message.since_ms)
+    rows = usage.rows(since, None if everybody else session.principal)
+    if len(rows) > MAX_REPORT_ROWS:
+        raise refuse(
+            Reason.TOO_LARGE,
+            f"{len(rows)} rows, and one report holds {MAX_REPORT_ROWS}: ask for fewer days",
+            path="since_ms",
+            limit=MAX_REPORT_ROWS,
+            used=len(rows),
+        )
+    session.send(
+        m.UsageReport(
+            id=message.id,
+            rows=[wire_row(row) for row in rows],
+            everybody=everybody,
+            stored=usage.stored,
+        )
+    )
+
+
+def _release_engine(session: Session, message: m.ReleaseEngine) -> None:
+    release = session.services.release
+    if message.end:
+        applied = release.end(session.principal)
+        session.send(m.Ack(id=message.id, verb="release_engine", applied=applied))
+        return
+    if message.until_ms is not None and message.until_ms <= clock.wall_ms():
+        raise refuse(
+            Reason.INVALID, "until_ms has passed already: name a later time", path="until_ms"
+        )
+    live = session.open(message.id, "release_engine", None)
+    release.begin(until_ms=message.until_ms, now=message.now, principal=session.principal)
+
+    async def body() -> None:
+        applied = await release.wait_free()
+        live.client.send(m.Ack(id=live.id, verb="release_engine", applied=applied))
+
+    session.start(live, body)
+
+
 def _not_built(session: Session, message: Any) -> None:
     raise refuse(
         Reason.UNSUPPORTED, f"this version of the daemon has no {message.__struct_config__.tag} yet"
@@ -162,14 +208,14 @@ HANDLERS: dict[type, Handler] = {
     m.GetStatus: _status,
     m.Whoami: _whoami,
     m.Metrics: _metrics,
+    m.GetUsage: _usage,
+    m.ReleaseEngine: _release_engine,
     m.Pause: _pause,
     m.Unpause: _unpause,
     m.CancelAny: _cancel_any,
     m.Embed: _not_built,
     m.Load: _not_built,
     m.Unload: _not_built,
-    m.GetUsage: _not_built,
-    m.ReleaseEngine: _not_built,
 }
 
 
@@ -190,8 +236,8 @@ def dispatch(session: Session, message: Any) -> None:
         HANDLERS[type(message)](session, message)
     except RequestEnded as error:
         if isinstance(message, m.Generate | m.Lease):
-            session.services.accounts.refused_on_arrival(
-                session.decision.class_, error.ending.reason
+            session.services.refused_on_arrival(
+                session.principal, session.decision.class_, error.ending.reason
             )
         session.refuse(message.id, error.ending)
     except FrameTooLarge as error:

@@ -15,8 +15,8 @@ from onegate.protocol.errors import NoticeCode
 from onegate.server.account import Accounts
 from onegate.server.gate import Gate
 from onegate.server.log import Event, Log
+from onegate.server.release import Release
 from onegate.server.report import Reporter
-from onegate.server.translate import pool_spec
 from onegate.tasks import Tasks
 
 
@@ -29,6 +29,7 @@ class EngineRoom:
         engine: Engine,
         gate: Gate,
         accounts: Accounts,
+        release: Release,
         reporter: Reporter,
         log: Log,
         tasks: Tasks,
@@ -36,6 +37,7 @@ class EngineRoom:
         self._engine = engine
         self._gate = gate
         self._accounts = accounts
+        self._release = release
         self._reporter = reporter
         self._log = log
         self._tasks = tasks
@@ -57,7 +59,7 @@ class EngineRoom:
                 self._pool_changed(pool)
 
     def _pool_changed(self, pool: PoolInfo) -> None:
-        self._gate.pool_changed(pool_spec(pool))
+        self._release.tell(pool)
         self._log.event(
             Event.POOL_CHANGED, model=pool.model, state=pool.state.value, detail=pool.error
         )

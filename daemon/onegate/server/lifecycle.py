@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from onegate import clock
@@ -14,6 +16,9 @@ from onegate.server.services import Services
 STATUS_EVERY_S = 5.0
 # After drain_timeout what still runs is aborted; the aborts themselves are quick.
 ABORT_S = 5.0
+# What is asked of systemd beyond both, for what follows a drain: connections closed, the engine
+# stopped, tables written.
+CLOSING_S = 30.0
 
 
 class State(StrEnum):
@@ -42,6 +47,17 @@ class Lifecycle:
         """The gate answers; whether a model is loaded is another question."""
         self.state = State.SERVING
         self._notifier.ready("serving")
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """While the configuration is read again; systemd waits for the end of it."""
+        if self.state is State.SERVING:
+            self._notifier.reloading()
+        try:
+            yield
+        finally:
+            if self.state is State.SERVING:
+                self._notifier.ready("serving")
 
     def stop(self) -> None:
         """Begin the end; safe to call again."""
@@ -75,13 +91,15 @@ class Lifecycle:
     async def drain(self, services: Services) -> None:
         """Refuse what waits, let what runs finish for `drain_timeout_s`, abort the rest."""
         self.state = State.DRAINING
+        drain_s = services.config.gate.drain_timeout_s
         self._notifier.stopping("draining")
+        self._notifier.extend_timeout(drain_s + ABORT_S + CLOSING_S)
         running = len(services.live)
         self._log.event(Event.DRAINING, count=running)
         before = _totals(services)
         services.gate.drain()
         self._draining = services.live
-        await services.live.wait_empty(services.config.gate.drain_timeout_s)
+        await services.live.wait_empty(drain_s)
         for live in services.live:
             live.end(DRAINED)
         await services.live.wait_empty(ABORT_S)

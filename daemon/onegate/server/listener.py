@@ -22,6 +22,9 @@ _FIRST_FD = 3
 # We expect one; the bound keeps a nonsensical count from closing thousands of descriptors.
 _MAX_INHERITED = 64
 
+# More than any backlog: whoever connects faster than that is not served by this either.
+_MAX_TURNED_AWAY = 100_000
+
 _ACTIVATION_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 
 
@@ -49,6 +52,15 @@ class Listener:
     inherited: bool
     _lock_fd: int | None = None
     _identity: tuple[int, int] | None = None
+
+    def turn_away(self) -> None:
+        """Close the connections that wait, for a daemon that cannot start.
+
+        One that went on waiting would make systemd start the daemon again, as fast as it can.
+        """
+        with contextlib.suppress(BlockingIOError):  # nobody waits any more
+            for _ in range(_MAX_TURNED_AWAY):
+                self.sock.accept()[0].close()
 
     def close(self) -> None:
         """Stop listening. Takes the path away if the file there is still the one we made."""

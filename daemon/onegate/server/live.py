@@ -13,6 +13,9 @@ from onegate.server.outcome import Ending, Outcome
 # much that nothing is left for the others.
 PRINCIPAL_SHARE = 0.9
 
+# The verbs that take a place in a class's queue, and so in its counts.
+QUEUED_VERBS = frozenset({"generate", "lease"})
+
 
 class Client(Protocol):
     """What a request needs of the connection that it came from."""

@@ -55,10 +55,14 @@ class Event(StrEnum):
     ENGINE_STALLED = "engine_stalled"
     ENGINE_RESTARTING = "engine_restarting"
     ENGINE_STDERR = "engine_stderr"
+    ENGINE_RELEASED = "engine_released"
+    ENGINE_FREE = "engine_free"
+    ENGINE_TAKEN_BACK = "engine_taken_back"
     POOL_CHANGED = "pool_changed"
     SEAT_QUARANTINED = "seat_quarantined"
     SEAT_FREED = "seat_freed"
     POISON = "poison"
+    USAGE_PROBLEM = "usage_problem"
     TASK_CRASHED = "task_crashed"
     BUG = "bug"
 
@@ -76,6 +80,7 @@ _LEVELS: dict[Event, Level] = {
     Event.PEER_UNREADABLE: Level.WARNING,
     Event.ENGINE_RESTARTING: Level.WARNING,
     Event.SEAT_QUARANTINED: Level.WARNING,
+    Event.USAGE_PROBLEM: Level.WARNING,
     Event.STARTING: Level.NOTICE,
     Event.SERVING: Level.NOTICE,
     Event.DRAINING: Level.NOTICE,
@@ -86,6 +91,9 @@ _LEVELS: dict[Event, Level] = {
     Event.CLASS_UNPAUSED: Level.NOTICE,
     Event.REQUEST_CANCELLED: Level.NOTICE,
     Event.ENGINE_READY: Level.NOTICE,
+    Event.ENGINE_RELEASED: Level.NOTICE,
+    Event.ENGINE_FREE: Level.NOTICE,
+    Event.ENGINE_TAKEN_BACK: Level.NOTICE,
     Event.SESSION_OPENED: Level.DEBUG,
     Event.SESSION_CLOSED: Level.DEBUG,
 }

@@ -11,7 +11,7 @@ import traceback
 import uvloop
 
 from onegate import __version__
-from onegate.config import Config, ConfigError, load, socket_path
+from onegate.config import Config, ConfigError, load, socket_path, usage_directory
 from onegate.engines.registry import EngineKindMissing
 from onegate.server.app import App
 from onegate.server.listener import Listener, ListenError, adopt, bind, take_inherited
@@ -60,10 +60,12 @@ def _raise_fd_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _listen(config: Config, path: str | None) -> Listener:
+def _handed_over() -> Listener | None:
     inherited = take_inherited(os.environ, os.getpid())
-    if inherited is not None:
-        return adopt(inherited)
+    return None if inherited is None else adopt(inherited)
+
+
+def _bind(config: Config, path: str | None) -> Listener:
     gate = config.gate
     return bind(
         os.path.abspath(path) if path else socket_path(config, environ=os.environ, uid=os.getuid()),
@@ -87,19 +89,36 @@ def main() -> None:
     def read() -> Config:
         return load(arguments.config, environ=os.environ, own_uid=_own_uid())
 
+    handed_over: Listener | None = None
     try:
+        handed_over = _handed_over()
         config = read()
-        listener = _listen(config, arguments.socket)
+        listener = handed_over or _bind(config, arguments.socket)
     except ConfigError as error:
         for problem in error.errors:
             log.event(Event.CONFIG_ERROR, detail=str(problem))
+        if handed_over is not None:
+            handed_over.turn_away()
         sys.exit(os.EX_CONFIG)
     except ListenError as error:
         log.event(Event.CONFIG_ERROR, detail=str(error))
         sys.exit(os.EX_UNAVAILABLE)
 
     async def run() -> int:
-        app = App(config, listener=listener, notifier=notifier, log=log, reload=read)
+        directory = usage_directory(
+            config.usage,
+            environ=os.environ,
+            private=arguments.socket is not None,
+            handed_over=listener.inherited,
+        )
+        app = App(
+            config,
+            listener=listener,
+            notifier=notifier,
+            log=log,
+            reload=read,
+            usage_directory=directory,
+        )
         # What exists now lives as long as the process. Looking through it again would cost each
         # full collection 10 ms of the loop.
         gc.collect()
@@ -110,6 +129,7 @@ def main() -> None:
     try:
         code = uvloop.run(run())
     except EngineKindMissing as error:
+        listener.turn_away()
         listener.close()
         log.event(Event.CONFIG_ERROR, detail=str(error))
         sys.exit(os.EX_CONFIG)

@@ -71,6 +71,11 @@ class _Figures(Collector):
                 "Connections ended for an offence",
                 self._accounts.protocol_offences,
             ),
+            (
+                "usage_write_failures",
+                "Times that what was used could not be written",
+                self._accounts.usage_write_failures,
+            ),
         ):
             yield CounterMetricFamily(f"onegate_{name}", text, value=count)
 

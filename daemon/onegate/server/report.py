@@ -117,6 +117,8 @@ class Reporter:
             ),
             identity=info.identity if info else None,
             error=info.error if info else None,
+            loads=info.loads if info else None,
+            released_until_ms=unix_ms(view.released_until_ns),
         )
 
     def _class(self, view: ClassView) -> ClassStatus:

@@ -11,22 +11,22 @@ from onegate.server.classify import Rules
 from onegate.server.gate import Gate
 from onegate.server.inbound import InboundBytes
 from onegate.server.kernel import Kernel
-from onegate.server.live import LiveRequest, LiveRequests
+from onegate.server.live import QUEUED_VERBS, LiveRequest, LiveRequests
 from onegate.server.log import Log
 from onegate.server.metrics import Metrics
 from onegate.server.outcome import Outcome
+from onegate.server.release import Release
 from onegate.server.report import Reporter
 from onegate.server.sizes import PromptSizes
 from onegate.server.slots import Slots
 from onegate.server.turns import Turns
 from onegate.server.unread import Unread
+from onegate.server.usage import UsageTable
 from onegate.tasks import Tasks
 
 # Counts run outside the queue and each costs the engine a moment, so they are few at a time.
 COUNTS_AT_A_TIME = 4
 
-# The verbs that take a place in a class's queue, and so in its counts.
-QUEUED_VERBS = frozenset({"generate", "lease"})
 NS_PER_MS = 1_000_000
 
 
@@ -43,6 +43,8 @@ class Services:
     accounts: Accounts
     inbound: InboundBytes
     live: LiveRequests
+    release: Release
+    usage: UsageTable
     reporter: Reporter
     metrics: Metrics
     log: Log
@@ -58,7 +60,7 @@ class Services:
 
     def pools(self) -> dict[str, PoolInfo]:
         """Every pool by its model, the default one first."""
-        return {pool.model: pool for pool in self.engine.pools()}
+        return {pool.model: self.release.seen(pool) for pool in self.engine.pools()}
 
     def class_config(self, name: str) -> ClassConfig:
         """The configured class of that name; it must exist."""
@@ -71,6 +73,18 @@ class Services:
         if live.verb not in QUEUED_VERBS:
             return
         self.accounts.request_ended(live, outcome, reason, now_ns)
+        granted_ns = live.granted_ns
+        queued_ns = (now_ns if granted_ns is None else granted_ns) - live.arrived_ns
+        self.usage.ended(
+            principal=live.principal,
+            class_=live.class_,
+            outcome=outcome,
+            now_ms=clock.wall_ms(),
+            prompt_tok=0 if granted_ns is None else live.prompt_tok,
+            output_tok=live.output_tok,
+            queue_ms=queued_ns // NS_PER_MS,
+            run_ms=0 if granted_ns is None else (now_ns - granted_ns) // NS_PER_MS,
+        )
         self.log.request_end(
             rid=live.rid,
             uid=live.client.uid,
@@ -82,6 +96,16 @@ class Services:
             e2e_ms=(now_ns - live.arrived_ns) // NS_PER_MS,
             prompt_tok=live.prompt_tok,
             out_tok=live.output_tok,
+        )
+
+    def refused_on_arrival(self, principal: str, class_: str, reason: Reason) -> None:
+        """A request that was refused before it came to live: counted."""
+        self.accounts.refused_on_arrival(class_, reason)
+        self.usage.ended(
+            principal=principal,
+            class_=class_,
+            outcome=Outcome.REJECTED,
+            now_ms=clock.wall_ms(),
         )
 
 

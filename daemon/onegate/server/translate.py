@@ -44,8 +44,8 @@ def class_specs(config: Config) -> tuple[ClassSpec, ...]:
     )
 
 
-def pool_spec(pool: PoolInfo) -> PoolSpec:
-    """A pool as the engine describes it."""
+def pool_spec(pool: PoolInfo, released_until_ns: int | None = None) -> PoolSpec:
+    """A pool as the engine describes it; a released one is taken back at `released_until_ns`."""
     capacity = pool.capacity
     switch_ms = pool.switch_cost_ms
     return PoolSpec(
@@ -60,4 +60,5 @@ def pool_spec(pool: PoolInfo) -> PoolSpec:
             block_tok=capacity.block_tok,
         ),
         switch_cost_ns=None if switch_ms is None else round(switch_ms * NS_PER_MS),
+        released_until_ns=released_until_ns,
     )

@@ -18,6 +18,9 @@ const ADMIN_VERBS = {
   cancel_any: { rid: 'r-nobody' },
 };
 
+const USAGE = { features: ['v1', 'usage'] };
+const RELEASE = { features: ['v1', 'release'] };
+
 const admin = ({ whoami }) => whoami.admin === true;
 const plain = ({ whoami }) => whoami.admin !== true;
 
@@ -153,6 +156,134 @@ const cases = [
       assert.notEqual(ack.applied, false);
       assert.equal((await refusal(request.end)).reason, 'cancelled');
       assert.equal((await administrator.ask('cancel_any', { rid })).applied, false);
+    },
+    admin,
+  ],
+  [
+    'usage counts what has just been used',
+    async (t) => {
+      const connection = await t.open(USAGE);
+      const { principal } = await connection.ask('whoami');
+      const mine = async () => {
+        const { rows } = await connection.ask('usage', { since_ms: Date.now() });
+        const row = rows.find((r) => r.principal === principal && r.class === 'batch');
+        return row ?? { requests: {}, output_tok: 0 };
+      };
+      const before = await mine();
+      const request = { prompt: 'Hi', class: 'batch', params: { max_tokens: 3, ignore_eos: true } };
+      await connection.generate(request).end;
+      const after = await mine();
+      assert.equal(after.requests.finished, (before.requests.finished ?? 0) + 1);
+      assert.equal(after.output_tok, (before.output_tok ?? 0) + 3);
+      assert.match(after.day, /^\d{4}-\d\d-\d\d$/);
+    },
+  ],
+  [
+    'usage since tomorrow is nothing',
+    async (t) => {
+      const connection = await t.open(USAGE);
+      const since_ms = Date.now() + 2 * 86400000;
+      assert.deepEqual((await connection.ask('usage', { since_ms })).rows, []);
+    },
+  ],
+  [
+    'usage is told to everybody, of others to administrators',
+    async (t) => {
+      const connection = await t.open(USAGE);
+      const { admin, principal } = await connection.ask('whoami');
+      const report = await connection.ask('usage');
+      assert.equal(report.everybody === true, admin === true);
+      if (!admin) assert.ok(report.rows.every((row) => row.principal === principal));
+    },
+  ],
+  [
+    'release_engine is for administrators',
+    async (t) => {
+      const connection = await t.open(RELEASE);
+      for (const fields of [{}, { now: true }, { end: true }]) {
+        const failed = await refusal(connection.ask('release_engine', fields));
+        assert.equal(failed.reason, 'permission');
+      }
+    },
+    plain,
+  ],
+  [
+    'release_engine frees the device, and newcomers are told until when',
+    async (t) => {
+      const connection = await t.open(RELEASE);
+      const until_ms = Date.now() + 600000;
+      const ack = await connection.ask('release_engine', { until_ms });
+      assert.equal(ack.verb, 'release_engine');
+      assert.notEqual(ack.applied, false);
+      try {
+        const failed = await refusal(connection.generate({ prompt: 'Hi' }).end);
+        assert.equal(failed.reason, 'released');
+        assert.equal(failed.retryable, true);
+        assert.ok(failed.retry_after_ms > 0 && failed.retry_after_ms <= 600000);
+        const { pools } = (await connection.ask('status')).status;
+        assert.ok(pools.every(({ state }) => state === 'released'));
+        assert.ok(Math.abs(pools[0].released_until_ms - until_ms) < 1000);
+        const report = await connection.ask('capacity', { prompt_tok: 1 });
+        assert.deepEqual([report.verdict, report.reason], ['refuse', 'released']);
+      } finally {
+        assert.notEqual((await connection.ask('release_engine', { end: true })).applied, false);
+      }
+      await connection.generate({ prompt: 'Hi', params: { max_tokens: 1 } }).end;
+      assert.equal((await connection.ask('release_engine', { end: true })).applied, false);
+    },
+    admin,
+  ],
+  [
+    'release_engine waits for what runs, unless it is now',
+    async (t) => {
+      const connection = await t.open(RELEASE);
+      const running = connection.generate(LONG);
+      await running.first('chunk');
+      let free = false;
+      const released = connection.ask('release_engine').then((ack) => {
+        free = true;
+        return ack;
+      });
+      assert.equal((await refusal(connection.generate({ prompt: 'Hi' }).end)).reason, 'released');
+      assert.equal(free, false);
+      const now = connection.ask('release_engine', { now: true });
+      try {
+        const failed = await refusal(running.end);
+        assert.equal(failed.reason, 'released');
+        assert.equal('retry_after_ms' in failed, false);
+        for (const ack of [await released, await now]) assert.notEqual(ack.applied, false);
+      } finally {
+        await connection.ask('release_engine', { end: true });
+      }
+      await connection.generate({ prompt: 'Hi', params: { max_tokens: 1 } }).end;
+    },
+    admin,
+  ],
+  [
+    'release_engine until a time comes back by itself',
+    async (t) => {
+      const connection = await t.open(RELEASE);
+      await connection.ask('release_engine', { until_ms: Date.now() + 700 * t.factor });
+      await t.eventually(async () => {
+        const { pools } = (await connection.ask('status')).status;
+        return pools.every(({ state }) => state !== 'released');
+      }, 'the device is back');
+      await connection.generate({ prompt: 'Hi', params: { max_tokens: 1 } }).end;
+    },
+    admin,
+  ],
+  [
+    'release_engine with a time that has passed, or two minds, is invalid',
+    async (t) => {
+      const connection = await t.open(RELEASE);
+      for (const [fields, path] of [
+        [{ until_ms: 1 }, 'until_ms'],
+        [{ end: true, until_ms: Date.now() + 60000 }, 'until_ms'],
+        [{ end: true, now: true }, 'now'],
+      ]) {
+        const failed = await refusal(connection.ask('release_engine', fields));
+        assert.deepEqual([failed.reason, failed.path], ['invalid', path]);
+      }
     },
     admin,
   ],

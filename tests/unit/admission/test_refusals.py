@@ -1,6 +1,7 @@
 """Refusals in words and numbers."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,6 +73,18 @@ def test_other_refusals_at_the_door_have_no_hint(
     assert released is not None
     assert (too_large.reason, released.reason) == (Refused.TOO_LARGE, Refused.RELEASED)
     assert too_large.retry_after_ns is released.retry_after_ns is None
+
+
+@pytest.mark.parametrize(("now_ns", "hint_ns"), [(0, 7), (3, 4), (9, 0)])
+def test_a_released_pool_says_when_it_is_back(
+    make_book: Callable[..., Any], pool_spec: Callable[..., Any], now_ns: int, hint_ns: int
+) -> None:
+    spec = replace(pool_spec("a", PoolState.RELEASED), released_until_ns=7)
+    book = make_book(pools=(spec,))
+    refusal = refusals.at_door(book, "chat", "a", 10, 10, place=0, now_ns=now_ns)
+    assert refusal is not None
+    assert (refusal.reason, refusal.retry_after_ns) == (Refused.RELEASED, hint_ns)
+    assert refusal.limited_by is Binding.CLOSED
 
 
 @pytest.fixture

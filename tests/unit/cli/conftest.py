@@ -198,7 +198,7 @@ def given() -> type[Given]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     made = Gate()
     verbs = ("ask", "chat", "whoami", "capacity", "status", "wait_ready", "metrics", "pause")
-    for verb in (*verbs, "unpause", "cancel"):
+    for verb in (*verbs, "unpause", "cancel", "usage", "release_gpu", "checkup_daemon"):
         monkeypatch.setattr(f"onegate.cli.{verb}.Client", made)
     return made
 

@@ -80,3 +80,32 @@ def test_a_pipe_is_no_configuration(file: Path, capsys: Any) -> None:
 
 def test_the_null_device_is_the_defaults() -> None:
     assert run(["check-config", "/dev/null"]) == 0
+
+
+HOSTED = '[engine]\nhost_socket = "/run/onegate-engine/host.sock"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        (HOSTED, 0, "in an engine host at /run/onegate-engine/host.sock"),
+        (f'{HOSTED}kind = "ollama"', 1, "is a server of its own"),
+        ("", 1, "engine.host_socket is not set"),
+    ],
+)
+def test_whether_an_engine_host_is_needed(
+    file: Path, capsys: Any, text: str, code: int, says: str
+) -> None:
+    file.write_text(text)
+    assert run(["check-config", "--needs-host", str(file)]) == code
+    captured = capsys.readouterr()
+    assert says in captured.out
+    assert captured.err == ""
+    assert run(["check-config", "--needs-host", "--json", str(file)]) == code
+    assert json.loads(capsys.readouterr().out)["needs_host"] is (code == 0)
+
+
+def test_a_bad_file_needs_correcting_first(file: Path, capsys: Any) -> None:
+    file.write_text(BAD)
+    assert run(["check-config", "--needs-host", str(file)]) == 78
+    assert len(capsys.readouterr().err.splitlines()) == 3

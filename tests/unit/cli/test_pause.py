@@ -36,6 +36,12 @@ def test_what_is_no_time_is_a_usage_error(text: str) -> None:
         moment(text, NOW)
 
 
+def test_the_option_that_it_was_given_by_is_named() -> None:
+    for text in ("soon", "0s"):
+        with pytest.raises(UsageError, match=r"^--for "):
+            moment(text, NOW, "--for")
+
+
 @pytest.mark.parametrize("text", ["2030-01-31T12:00", "1999-01-01", "0s", "0001-01-01T00:00:00"])
 def test_what_has_passed_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="has passed"):

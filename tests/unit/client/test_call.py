@@ -165,9 +165,31 @@ def test_a_wait_beyond_the_timeout_is_not_begun(world: Any, wire: Any) -> None:
 
 
 def test_a_broken_connection_is_not_retried(world: Any, wire: Any) -> None:
-    core = world.core(wire.script(None), wire.script(wire.text("a")), retry="honour")
+    core = world.core(wire.script(None), wire.script(wire.text("a")))
     with pytest.raises(Unavailable):
         run(call(core).finish())
+    assert len(world.links) == 1
+
+
+def test_honour_asks_the_daemon_after_the_one_that_died(world: Any, wire: Any) -> None:
+    core = world.core(
+        wire.script(None), Unavailable("not back yet"), wire.script(wire.text("a")), retry="honour"
+    )
+    assert texts(call(core)) == ["a"]
+    assert len(world.slept_s) == 2
+
+
+def test_an_answer_that_has_begun_is_not_begun_anew(world: Any, wire: Any) -> None:
+    core = world.core(
+        wire.script(lambda g: wire.answer(g.id, "a", "b")[:2]),
+        wire.script(wire.text("a")),
+        retry="honour",
+    )
+    asked = call(core)
+    assert run(asked.next_chunk()).text == "a"
+    world.links[0].session.end(Unavailable("it died"))
+    with pytest.raises(Unavailable):
+        run(asked.next_chunk())
     assert len(world.links) == 1
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onegate.client.errors import InvalidRequest, OnegateError, Rejected, Unavailable, invalid
+from onegate.client.errors import InvalidRequest, Rejected, Unavailable, invalid
 from onegate.client.request import Retry
 from onegate.client.retry import Patience
 from onegate.protocol import messages as m
@@ -62,6 +62,22 @@ def test_a_connection_that_breaks_is_not_a_restart() -> None:
         waiting.wait_s(Unavailable("broke while it was asked"), S)
 
 
+def test_what_a_dead_daemon_took_with_it_is_asked_again_by_the_patient() -> None:
+    waiting = patience("honour")
+    first = Unavailable("broke while it was asked")
+    assert waiting.wait_s(first, 0) == 0.1
+    assert waiting.wait_s(Unavailable("not back yet"), S, connecting=True) == 0.2
+    assert waiting.wait_s(Unavailable("broke again"), 2 * S) == 0.3
+    with pytest.raises(Unavailable) as caught:  # a request that kills each daemon it meets
+        waiting.wait_s(Unavailable("broke again"), 10 * S)
+    assert caught.value is first
+
+
+def test_a_daemon_that_was_never_there_is_not_waited_for_by_anybody() -> None:
+    with pytest.raises(Unavailable):
+        patience("honour").wait_s(Unavailable("gone"), 0, connecting=True)
+
+
 def test_a_daemon_that_stays_away_ends_in_the_refusal() -> None:
     waiting = patience()
     first = refused(Reason.SHUTTING_DOWN)
@@ -97,10 +113,9 @@ def test_there_is_nothing_to_honour_without_a_hint() -> None:
         patience("honour").wait_s(refused(Reason.CLASS_FULL), 0)
 
 
-@pytest.mark.parametrize("error", [invalid("no"), Unavailable("gone")])
-def test_honour_does_not_repeat_what_cannot_help(error: OnegateError) -> None:
-    with pytest.raises((InvalidRequest, Unavailable)):
-        patience("honour").wait_s(error, 0)
+def test_honour_does_not_repeat_what_cannot_help() -> None:
+    with pytest.raises(InvalidRequest):
+        patience("honour").wait_s(invalid("no"), 0)
 
 
 @pytest.mark.parametrize("reason", [Reason.CLASS_FULL, Reason.SHUTTING_DOWN])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onegate.client.errors import InvalidRequest, Unsupported
+from onegate.client.errors import InvalidRequest, Unavailable, Unsupported
 from onegate.client.sync_link import run
 from onegate.client.verbs import Verbs
 from onegate.protocol import messages as m
@@ -145,6 +145,8 @@ def test_embed_passes_vectors_and_refusals_on(world: Any, wire: Any) -> None:
         lambda v: v.pause("", None),
         lambda v: v.pause("batch", -1.0),
         lambda v: v.pause("batch", float("nan")),
+        lambda v: v.usage(-1.0),
+        lambda v: v.release_engine(float("nan"), False, None),
         lambda v: v.unpause(""),
         lambda v: v.cancel_any(""),
         lambda v: v.capacity(-1, None, None, None),
@@ -156,3 +158,35 @@ def test_bad_values_are_found_before_anything_is_sent(world: Any, ask: Ask) -> N
     with pytest.raises(InvalidRequest):
         run(ask(Verbs(world.core())))
     assert world.links == []
+
+
+def test_usage_says_since_when_in_milliseconds(world: Any, wire: Any) -> None:
+    row = m.UsageRow(day="2030-01-31", principal="uid:1", class_="loop", requests={"finished": 1})
+    report = answered(
+        world, wire, lambda v: v.usage(12.5), lambda i: m.UsageReport(id=i, rows=[row])
+    )
+    assert report.rows == [row]
+    assert world.sent[0].since_ms == 12_500
+    answered(world, wire, lambda v: v.usage(None), lambda i: m.UsageReport(id=i, rows=[]))
+    assert world.sent[1].since_ms is None
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_releasing_and_taking_back(world: Any, wire: Any, applied: bool) -> None:
+    def ack(i: int) -> m.Ack:
+        return m.Ack(id=i, verb="release_engine", applied=applied)
+
+    assert answered(world, wire, lambda v: v.release_engine(12.5, True, None), ack) is applied
+    assert answered(world, wire, lambda v: v.release_engine(None, False, 5.0), ack) is applied
+    assert answered(world, wire, lambda v: v.take_back(), ack) is applied
+    first, second, third = world.sent
+    assert (first.until_ms, first.now, first.end) == (12_500, True, False)
+    assert (second.until_ms, second.now, second.end) == (None, False, False)
+    assert (third.until_ms, third.now, third.end) == (None, False, True)
+
+
+def test_a_release_that_takes_too_long_is_given_up(world: Any, wire: Any) -> None:
+    verbs = Verbs(world.core(wire.script(lambda message: [])))
+    with pytest.raises(Unavailable, match="within"):
+        run(verbs.release_engine(None, False, 0.0))
+    assert [type(message) for message in world.sent] == [m.ReleaseEngine, m.Cancel]

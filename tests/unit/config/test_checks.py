@@ -24,6 +24,8 @@ def problems(text: str) -> dict[str, str]:
         ("gate.socket_mode = 0o611", "gate.socket_mode"),
         ("gate.look_ahead = 1", "gate.look_ahead"),
         ('engine.prefix_cache_scope = "principal"', "engine.prefix_cache_scope"),
+        ('engine.host_socket = "run/host.sock"', "engine.host_socket"),
+        (f'engine.host_socket = "/{"x" * 107}"', "engine.host_socket"),
     ],
 )
 def test_limits_that_could_never_be_reached(text: str, path: str) -> None:
@@ -121,3 +123,15 @@ def test_a_server_that_is_not_ours_is_not_judged_by_the_file() -> None:
 def test_warnings_look_at_scripted_pools() -> None:
     text = '[engine]\nkind = "scripted"\n[[engine.scripted.pools]]\nmodel = "s"\nmax_seqs = 99\n'
     assert ['99 seats of "s"' in w.message for w in warnings(check(text))] == [True]
+
+
+def test_an_interpreter_that_nobody_starts_is_told() -> None:
+    text = '[engine]\nhost_socket = "/run/h.sock"\n'
+    assert not warnings(check(text))
+    (found,) = warnings(check(f'{text}python = "/opt/venv/bin/python"'))
+    assert found.path == "engine.python"
+    assert not warnings(check('[engine]\npython = "/opt/venv/bin/python"'))
+
+
+def test_a_socket_of_a_host_as_long_as_can_be() -> None:
+    assert check(f'engine.host_socket = "/{"x" * 106}"')

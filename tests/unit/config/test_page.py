@@ -12,8 +12,12 @@ from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
 from onegate.config.page import toml_value
 from onegate.config.shape import shapes
+from onegate.config.usage import UsageConfig
 
-KINDS = [EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, ClassConfig, Grant, Hint]
+KINDS = [
+    *(EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, UsageConfig),
+    *(ClassConfig, Grant, Hint),
+]
 
 
 def rows() -> list[list[str]]:
@@ -31,7 +35,7 @@ def test_every_row_says_why() -> None:
 
 
 def test_defaults_can_be_pasted_into_a_file() -> None:
-    kinds = {"gate": GateConfig, "engine": EngineConfig}
+    kinds = {"gate": GateConfig, "engine": EngineConfig, "usage": UsageConfig}
     text = ""
     for table, kind in kinds.items():
         text += f"[{table}]\n"

@@ -3,11 +3,13 @@ import errno
 import os
 
 import pytest
+from msgspec import structs
 
 from onegate.engines import attached
 from onegate.engines.attached import AttachedEngine
 from onegate.engines.base import (
     EmbedRequest,
+    EngineBroke,
     EngineCapacity,
     EngineRefused,
     EngineRequest,
@@ -26,7 +28,7 @@ CAPACITY = EngineCapacity(max_seqs=2, max_context_tok=10, reservation=Reservatio
 class Unprepared:
     """An engine that is never ready to start, and how often it was asked."""
 
-    def __init__(self, python="/nowhere/python", prepared=False):
+    def __init__(self, python="/nowhere/python", prepared=False, host_socket=None):
         self.asked = 0
         self.prepared = prepared
         self.events = []
@@ -35,6 +37,7 @@ class Unprepared:
         plan = HostPlan(
             kind="k",
             python=python,
+            host_socket=host_socket,
             table=self.table,
             pools=[PoolInfo(model="m", state=PoolState.LOADING, capacity=CAPACITY)],
             stall_floor_s=10.0,
@@ -174,4 +177,78 @@ async def test_a_bug_in_the_keeper_is_told():
             await asyncio.sleep(0)
     [(name, error)] = one.crashes
     assert (name, type(error)) == ("engine host", ZeroDivisionError)
+    await one.engine.aclose(1.0)
+
+
+async def test_a_service_that_is_not_there_yet_is_waited_for_and_then_not(monkeypatch, tmp_path):
+    now_ns = [0]
+    monkeypatch.setattr(attached, "monotonic_ns", lambda: now_ns[0])
+    one = Unprepared(prepared=True, host_socket=str(tmp_path / "h.sock"))
+    await one.engine.start(one.hear)
+    pool = await one.first_failure()
+    assert pool.state is PoolState.LOADING
+    assert str(tmp_path / "h.sock") in pool.error
+    assert "onegate-engine.service" in pool.error
+    now_ns[0] = 10_000_000_000
+    one.events.clear()
+    async with asyncio.timeout(30):
+        while PoolState.FAILED not in [p.state for p in one.changed()]:
+            one.heard.clear()
+            await one.heard.wait()
+    assert one.engine.health().state == "failed"
+    await one.engine.aclose(1.0)
+
+
+async def test_one_that_has_served_is_expected_back_anew(monkeypatch, tmp_path):
+    now_ns = [0]
+    monkeypatch.setattr(attached, "monotonic_ns", lambda: now_ns[0])
+    one = Unprepared(prepared=True, host_socket=str(tmp_path / "h.sock"))
+    await one.engine.start(one.hear)
+    now_ns[0] = 50_000_000_000
+
+    class Life:
+        was_ready = True
+        seats = calls = type("", (), {"lose": lambda *given: None})
+
+    one.engine._lose(Life, EngineBroke("killed"))
+    assert one.engine._absent() is PoolState.LOADING
+    now_ns[0] += 10_000_000_000
+    assert one.engine._absent() is PoolState.FAILED
+    await one.engine.aclose(1.0)
+
+
+async def test_what_a_host_said_of_a_failed_load_is_not_waited_for():
+    one = Unprepared(prepared=True, host_socket="/nowhere/h.sock")
+    one.engine._expect()
+    assert one.engine._absent() is PoolState.LOADING
+    (pool,) = one.engine.pools()
+    one.engine._hear_of_pool(structs.replace(pool, state=PoolState.FAILED, error="no file"))
+    assert one.engine._absent() is PoolState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ECONNREFUSED, "is onegate-engine.service running"),
+        (errno.EACCES, "--peer-uid"),
+        (errno.EAGAIN, "it is tried again"),
+    ],
+)
+async def test_why_a_service_cannot_be_attached_to(monkeypatch, number, says):
+    def attachment(path):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(attached, "Attachment", attachment)
+    one = Unprepared(prepared=True, host_socket="/run/h.sock")
+    await one.engine.start(one.hear)
+    assert says in (await one.first_failure()).error
+    await one.engine.aclose(1.0)
+
+
+async def test_a_host_that_does_not_answer_is_said_while_it_is_waited_for():
+    one = Unprepared()
+    await one.engine.start(one.hear)
+    one.engine._hear_of_silence("it does not answer")
+    assert "it does not answer" in one.log
+    assert "it does not answer" in [pool.error for pool in one.changed()]
     await one.engine.aclose(1.0)

@@ -1,5 +1,9 @@
+import asyncio
+import socket
+
 import pytest
 
+from onegate.engines import life as life_module
 from onegate.engines.base import (
     EngineCapacity,
     EngineChunk,
@@ -41,19 +45,64 @@ class Rule(StallRule):
         super().heard(now_ns, steps)
 
 
+class Connection:
+    """A host that says nothing; see `connection.Connection`."""
+
+    last_line = ""
+
+    def __init__(self, is_ours=True, hello_s=60.0):
+        self.is_ours = is_ours
+        self.hello_s = hello_s
+        self.sock, self.theirs = socket.socketpair()
+        self.killed = 0
+
+    async def follow_output(self):
+        pass
+
+    def exit_text(self):
+        return None
+
+    async def exited(self, timeout_s):
+        return False
+
+    def kill(self):
+        self.killed += 1
+
+
 @pytest.fixture
 def pools():
     return []
 
 
 @pytest.fixture
-async def life(pools):
-    rule = Rule()
-    life = HostLife(
-        child=None, seats=Seats(lambda event: None, rule), rule=rule, kind="k", on_pool=pools.append
-    )
-    life.rule = rule
-    return life
+def silences():
+    return []
+
+
+@pytest.fixture
+def make_life(pools, silences):
+    def make(connection):
+        rule = Rule()
+        life = HostLife(
+            connection,
+            seats=Seats(lambda event: None, rule),
+            rule=rule,
+            kind="k",
+            on_pool=pools.append,
+            on_silence=silences.append,
+        )
+        life.rule = rule
+        return life
+
+    return make
+
+
+@pytest.fixture
+async def life(make_life):
+    connection = Connection()
+    yield make_life(connection)
+    connection.sock.close()
+    connection.theirs.close()
 
 
 def hello(**given):
@@ -121,3 +170,43 @@ async def test_requests_and_questions_are_passed_on(life):
     assert isinstance(await anext(stream), EngineChunk)
     with pytest.raises(EngineMalformed):
         life.hear(CallDone(call=1))
+
+
+@pytest.mark.parametrize(
+    ("is_ours", "says"), [(True, "install the same version"), (False, "its service starts")]
+)
+async def test_another_wire_says_what_mends_it(make_life, is_ours, says):
+    connection = Connection(is_ours)
+    with connection.sock, connection.theirs:
+        life = make_life(connection)
+        with pytest.raises(EngineMalformed, match=says):
+            life.hear(hello(wire=WIRE + 1))
+
+
+async def test_one_that_never_answers_is_told_of_and_then_left(make_life, silences, monkeypatch):
+    clock = iter(range(0, 10**15, 10**10))  # ten seconds a look
+    monkeypatch.setattr(life_module, "monotonic_ns", lambda: next(clock))
+    connection = Connection(hello_s=120.0)
+    with connection.theirs:
+        life = make_life(connection)
+        life.rule.stalled = lambda now_ns, loading: None
+        error = await life.run({}, tick_s=0.0)
+    assert "nothing for 120 s" in str(error)
+    assert len(silences) == 1
+    assert "does not answer" in silences[0]
+    assert connection.killed == 1
+
+
+async def test_a_connection_that_is_ended_is_one_that_is_lost(make_life):
+    connection = Connection()
+    with connection.theirs:
+        life = make_life(connection)
+        async with asyncio.TaskGroup() as group:
+            run = group.create_task(life.run({}, tick_s=60.0))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            while not life._link._transport:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+            life.kill()
+        assert "has closed its connection" in str(run.result())
+    assert connection.killed == 2

@@ -56,6 +56,7 @@ def test_every_key_of_the_engine_reaches_the_host():
         max_step_tok=14,
         prefix_cache=False,
         python="/opt/venv/bin/python",
+        host_socket="/run/h.sock",
         stall_floor_s=15.0,
         restart_backoff_ms=16,
         restart_backoff_max_ms=17,
@@ -73,10 +74,11 @@ def test_every_key_of_the_engine_reaches_the_host():
         "prefix_cache",
     ):
         assert getattr(settings, key) == getattr(config, key)
-    assert made.python == "/opt/venv/bin/python"
+    assert (made.python, made.host_socket) == ("/opt/venv/bin/python", "/run/h.sock")
     assert (made.stall_floor_s, made.backoff_first_ms, made.backoff_max_ms) == (15.0, 16, 17)
     assert made.backoff_reset_s == 18.0
-    assert openvino_plan(EngineConfig()).python == sys.executable
+    made = openvino_plan(EngineConfig())
+    assert (made.python, made.host_socket) == (sys.executable, None)
 
 
 def test_the_pools_of_the_script():

@@ -56,6 +56,9 @@ def path_of(tag: str, **fields: Any) -> str | None:
         ("count", {"prompt": "a"}),
         ("count", {"messages": [USER], "tools": [TOOL, {"function": {"name": "g"}}]}),
         ("embed", {"input": ["a", "b"]}),
+        ("release_engine", {}),
+        ("release_engine", {"until_ms": 5, "now": True}),
+        ("release_engine", {"end": True}),
         ("whoami", {}),
     ],
 )
@@ -252,3 +255,9 @@ def test_sentences_say_what_to_do() -> None:
         "",
     )
     assert sentence == "is above max_tokens: lower it, or raise max_tokens"
+
+
+@pytest.mark.parametrize("fields", [{"until_ms": 5}, {"now": True}])
+def test_what_is_taken_back_is_not_released(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    assert path_of("release_engine", end=True, **fields) == name

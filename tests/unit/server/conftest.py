@@ -54,11 +54,13 @@ from onegate.server.log import Level, Log
 from onegate.server.metrics import Metrics
 from onegate.server.outcome import Outcome
 from onegate.server.peercred import Peer
+from onegate.server.release import Release
 from onegate.server.report import Reporter
 from onegate.server.services import Services
 from onegate.server.session import Session
 from onegate.server.sessions import Sessions
 from onegate.server.translate import class_specs, gate_limits, pool_spec
+from onegate.server.usage import UsageTable
 from onegate.tasks import Tasks
 
 CONFIG = """
@@ -138,7 +140,9 @@ class PlayedEngine:
         self.on_count: Callable[..., Awaitable[TokenCount]] | None = None
         self.on_load: Callable[[str], Awaitable[None]] | None = None
         self.counts: list[dict[str, Any]] = []
+        self.on_unload: Callable[[str], Awaitable[None]] | None = None
         self.loads: list[str] = []
+        self.unloads: list[str] = []
         self.snapshots: dict[str, EngineSnapshot] = {}
         self.closed: list[float] = []
         self.sink: Sink = lambda event: None
@@ -189,7 +193,9 @@ class PlayedEngine:
             await self.on_load(model)
 
     async def unload(self, model: str) -> None:
-        raise AssertionError("nothing unloads")
+        self.unloads.append(model)
+        if self.on_unload is not None:
+            await self.on_unload(model)
 
     async def aclose(self, deadline_s: float) -> None:
         self.closed.append(deadline_s)
@@ -432,8 +438,23 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
             state=lambda: "serving",
             started_ns=clock.monotonic_ns(),
         )
+        live = LiveRequests(boot="b")
+        release = Release(
+            engine=engine,
+            gate=gate,
+            live=live,
+            waits=lambda class_: services.class_config(class_).when_closed == "wait",
+            log=log,
+            tasks=tasks,
+        )
         room = EngineRoom(
-            engine=engine, gate=gate, accounts=accounts, reporter=reporter, log=log, tasks=tasks
+            engine=engine,
+            gate=gate,
+            accounts=accounts,
+            release=release,
+            reporter=reporter,
+            log=log,
+            tasks=tasks,
         )
         services = Services(
             config=config,
@@ -444,7 +465,9 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
             tasks=tasks,
             accounts=accounts,
             inbound=inbound,
-            live=LiveRequests(boot="b"),
+            live=live,
+            release=release,
+            usage=UsageTable(lambda: services.config.usage),
             reporter=reporter,
             metrics=Metrics(accounts, reporter.status),
             log=log,
@@ -461,6 +484,7 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
     gc.collect()  # what nobody awaited is reported when it is collected
     assert loop_errors == []
     for box in boxes:
+        box.services.release.close()
         box.gate.close()
         box.gate.validate()
         assert box.crashes == []

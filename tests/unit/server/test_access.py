@@ -44,7 +44,7 @@ def test_a_handler_for_nothing_does_not_start() -> None:
         check_complete(VERBS | {m.Hello})
 
 
-ADMINISTRATORS = {m.Pause, m.Unpause, m.CancelAny, m.GetUsage, m.ReleaseEngine}
+ADMINISTRATORS = {m.Pause, m.Unpause, m.CancelAny, m.ReleaseEngine}
 DELEGATES = {m.Lease, m.Load, m.Unload}
 
 

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from onegate.config import Config
 from onegate.engines.base import PoolChanged, PoolState
 from onegate.protocol import messages as m
 from onegate.protocol.content import Params
+from onegate.protocol.errors import Reason
 from onegate.server import app as app_module
 from onegate.server import dispatch as dispatch_module
 from onegate.server.app import App, group_gid
@@ -324,3 +326,42 @@ def test_groups_by_name() -> None:
     first = grp.getgrall()[0]
     assert group_gid(first.gr_name) == first.gr_gid
     assert group_gid("no-such-group-here") is None
+
+
+async def test_what_was_used_is_read_written_and_said(
+    box: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: box.engine)
+
+    def daemon(directory: Path) -> App:
+        return App(
+            configuration.check(""),
+            listener=Listener([]),  # type: ignore[arg-type]
+            notifier=Notifier(None, None),
+            log=Log(io.StringIO(), journal=False),
+            reload=lambda: configuration.check(""),
+            usage_directory=str(directory),
+        )
+
+    first = daemon(tmp_path)
+    assert first.services.usage.stored
+    first.services.refused_on_arrival("uid:7", "batch", Reason.INVALID)
+    assert daemon(tmp_path).services.reporter.status().notices[0].code == "usage_unwritten"
+    await first._take_down()
+    heir = daemon(tmp_path)
+    assert [row.rejected for row in heir.services.usage.rows()] == [1]
+    await heir._take_down()
+
+
+async def test_what_was_used_is_written_while_it_serves(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+
+    async def run() -> None:
+        runs.append(1)
+
+    monkeypatch.setattr(daemon.app._keeper, "run", run)
+    await daemon.start()
+    assert runs == [1]
+    await daemon.stop()

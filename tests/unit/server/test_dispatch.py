@@ -12,7 +12,7 @@ from onegate.protocol.content import Usage
 from onegate.protocol.errors import LimitedBy, Phase, Reason
 from onegate.server import dispatch as dispatch_module
 from onegate.server.dispatch import HANDLERS, capacity_report, check_complete
-from onegate.server.outcome import Outcome
+from onegate.server.outcome import Ending, Outcome
 
 Box = Any  # of conftest.py
 
@@ -39,6 +39,8 @@ def test_every_verb_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
         (m.Pause(id=1, class_="batch"), "pause is for administrators"),
         (m.Unpause(id=1, class_="batch"), "unpause is for administrators"),
         (m.CancelAny(id=1, rid="b-1"), "cancel_any is for administrators"),
+        (m.ReleaseEngine(id=1), "release_engine is for administrators"),
+        (m.ReleaseEngine(id=1, end=True), "release_engine is for administrators"),
         (m.Lease(id=1, prompt_tok=1, max_tok=1), "lease is for delegates"),
     ],
 )
@@ -55,8 +57,6 @@ async def test_verbs_that_are_not_for_everybody(box: Box, message: Any, said: st
         m.Embed(id=1, input=["x"]),
         m.Load(id=1, model="tiny"),
         m.Unload(id=1, model="tiny"),
-        m.GetUsage(id=1),
-        m.ReleaseEngine(id=1),
     ],
 )
 @pytest.mark.parametrize("uid", [0, 1000, 2000])
@@ -67,7 +67,7 @@ async def test_what_a_later_version_brings(box: Box, message: Any, uid: int) -> 
 
 @pytest.mark.parametrize(
     "message",
-    [m.Embed(id=1, input=["x"]), m.Load(id=1, model="tiny"), m.GetUsage(id=1)],
+    [m.Embed(id=1, input=["x"]), m.Load(id=1, model="tiny")],
 )
 async def test_a_handler_that_is_not_built_says_so(box: Box, message: Any) -> None:
     from onegate.server.outcome import RequestEnded
@@ -309,3 +309,65 @@ async def test_a_pool_that_failed_refuses_at_the_door(box: Box) -> None:
     await box.ask(client)
     (failed,) = client.heard()
     assert (failed.reason, failed.phase) == (Reason.ENGINE_UNAVAILABLE, Phase.ARRIVAL)
+
+
+# --- usage ----------------------------------------------------------------------------------------
+
+
+async def used(box: Box, uid: int, id: int = 1, **fields: Any) -> Any:
+    client = box.greeted(uid=uid)
+    run = await box.run(client, id, **fields)
+    run.accept(prompt_tok=7)
+    run.chunk("word")
+    run.finish()
+    await box.quiet()
+    box.free(run)
+    client.heard()
+    return client
+
+
+async def test_usage_is_ones_own_or_everybodys(box: Box) -> None:
+    one = await used(box, 1, class_="batch")
+    await used(box, 2)
+    report = answer(one, m.GetUsage(id=5))
+    assert (report.id, report.everybody, report.stored) == (5, False, False)
+    (row,) = report.rows
+    assert (row.principal, row.class_, row.requests) == ("uid:1", "batch", {"finished": 1})
+    assert (row.prompt_tok, row.output_tok) == (7, 1)
+    report = answer(box.greeted(uid=0), m.GetUsage(id=5))
+    assert report.everybody
+    assert [row.principal for row in report.rows] == ["uid:1", "uid:2"]
+
+
+async def test_usage_since_a_day(box: Box) -> None:
+    client = await used(box, 1)
+    today_ms = clock.wall_ms()
+    assert len(answer(client, m.GetUsage(id=5, since_ms=today_ms)).rows) == 1
+    assert answer(client, m.GetUsage(id=5, since_ms=today_ms + 2 * 86_400_000)).rows == []
+
+
+async def test_a_refused_request_counts_for_who_asked(box: Box) -> None:
+    client = box.greeted(uid=3)
+    answer(client, m.Generate(id=1, prompt="why?", class_="none"))
+    (row,) = answer(client, m.GetUsage(id=5)).rows
+    assert (row.principal, row.class_, row.requests) == ("uid:3", "loop", {"rejected": 1})
+
+
+async def test_more_rows_than_one_report_holds(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await used(box, 1)
+    await used(box, 2)
+    monkeypatch.setattr(dispatch_module, "MAX_REPORT_ROWS", 1)
+    assert len(answer(client, m.GetUsage(id=5)).rows) == 1
+    failed = answer(box.greeted(uid=0), m.GetUsage(id=5))
+    assert (failed.reason, failed.path) == (Reason.TOO_LARGE, "since_ms")
+    assert (failed.limit, failed.used) == (1, 2)
+
+
+async def test_a_release_that_may_not_begin_does_not(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = box.greeted(uid=0)
+    live = box.services.live
+    monkeypatch.setattr(live, "full", lambda *_: Ending(Outcome.REJECTED, Reason.CLASS_FULL, "no"))
+    assert answer(admin, m.ReleaseEngine(id=1)).reason is Reason.CLASS_FULL
+    assert not box.services.release.in_force

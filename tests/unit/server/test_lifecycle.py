@@ -115,6 +115,8 @@ async def test_what_runs_may_finish(
     await box.quiet()
     assert lifecycle.state is State.DRAINING
     assert manager.heard[0].startswith("STOPPING=1")
+    # drain_timeout_s of 30, and 35 s for what comes after it: more than TimeoutStopSec= may be.
+    assert manager.heard[1] == "EXTEND_TIMEOUT_USEC=65000000"
     (failed,) = client.heard()
     assert (failed.id, failed.reason, failed.phase) == (3, Reason.SHUTTING_DOWN, Phase.QUEUED)
     assert failed.retry_after_ms > 0
@@ -129,6 +131,26 @@ async def test_what_runs_may_finish(
     assert "draining count=3" in log
     assert "2 finished, 2 rejected, 0 aborted" in log
     box.all_is_given_back()
+
+
+async def test_systemd_waits_for_the_end_of_a_reload(
+    lifecycle: Lifecycle, manager: Manager
+) -> None:
+    lifecycle.serving()
+    manager.heard.clear()
+    with pytest.raises(ZeroDivisionError), lifecycle.reloading():
+        assert [line.partition("\n")[0] for line in manager.heard] == ["RELOADING=1"]
+        raise ZeroDivisionError
+    assert manager.heard[1:] == ["READY=1\nSTATUS=serving"]
+
+
+async def test_a_reload_while_it_goes_down_is_no_news(
+    lifecycle: Lifecycle, manager: Manager
+) -> None:
+    lifecycle.state = State.DRAINING
+    with lifecycle.reloading():
+        pass
+    assert manager.heard == []
 
 
 async def test_what_does_not_finish_is_aborted(make_box: Any, lifecycle: Lifecycle) -> None:

@@ -16,9 +16,14 @@ from onegate.server.main import main, parser
 
 class Listener:
     closed = 0
+    turned_away = 0
+    inherited = False
 
     def close(self) -> None:
         self.closed += 1
+
+    def turn_away(self) -> None:
+        self.turned_away += 1
 
 
 @pytest.fixture
@@ -36,9 +41,11 @@ class App:
 
     result: Any = 0
     config: Any = None
+    parts: dict[str, Any]
 
     def __init__(self, config: Any, **parts: Any) -> None:
         type(self).config = config
+        type(self).parts = parts
         if isinstance(self.result, BaseException):
             raise self.result
 
@@ -121,6 +128,19 @@ def test_an_engine_that_is_not_built(
     assert exit_code(monkeypatch) == 78
     assert "set engine.kind" in capfd.readouterr().err
     assert listener.closed == 1
+    assert listener.turned_away == 1
+
+
+def test_who_waits_at_a_daemon_that_cannot_start_is_turned_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    handed_over = Listener()
+    monkeypatch.setattr(main_module, "take_inherited", lambda environ, pid: Inherited({}))
+    monkeypatch.setattr(main_module, "adopt", lambda inherited: handed_over)
+    file = tmp_path / "a.toml"
+    file.write_text("nonsense = 1\n")
+    assert exit_code(monkeypatch, "--config", str(file)) == 78
+    assert handed_over.turned_away == 1
 
 
 def test_a_bug_is_told_and_exits_as_one(
@@ -185,3 +205,27 @@ def test_whose_daemon_it_is(
     assert exit_code(monkeypatch, "--socket", "/run/a.sock") == 0
     grants = [grant for grant in app.config.shipped_grants if grant.uid == 1000]
     assert bool(grants) is own
+
+
+@pytest.mark.parametrize(
+    ("arguments", "inherited", "place"),
+    [
+        ((), False, "/home/a/.local/state/onegate"),
+        (("--socket", "/run/a.sock"), False, None),
+        ((), True, None),
+    ],
+)
+def test_where_what_was_used_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+    listener: Listener,
+    app: type[App],
+    arguments: tuple[str, ...],
+    inherited: bool,
+    place: str | None,
+) -> None:
+    monkeypatch.setattr(Listener, "inherited", inherited)
+    monkeypatch.setenv("HOME", "/home/a")
+    for name in ("XDG_STATE_HOME", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    assert exit_code(monkeypatch, *arguments) == 0
+    assert app.parts["usage_directory"] == place

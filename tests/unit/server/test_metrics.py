@@ -83,10 +83,12 @@ async def test_counts_of_the_daemon(box: Box) -> None:
     box.services.accounts.engine_losses = 2
     box.services.accounts.sessions_refused = 3
     box.services.accounts.protocol_offences = 4
+    box.services.accounts.usage_write_failures = 5
     found = samples(box)
     assert value(found, "engine_losses_total") == 2
     assert value(found, "sessions_refused_total") == 3
     assert value(found, "protocol_offences_total") == 4
+    assert value(found, "usage_write_failures_total") == 5
     assert value(found, "pool_restarts", model="tiny") == 2
 
 

@@ -147,3 +147,9 @@ async def test_rows_of_requests(box: Box) -> None:
     assert (row.mine, row.principal) == (False, None)
     (row,) = request_rows([live], principal="uid:2", admin=True)
     assert (row.mine, row.principal) == (False, "uid:1")
+
+
+async def test_how_often_a_pool_was_loaded(box: Box) -> None:
+    box.change(loads=3)
+    (pool,) = status(box).pools
+    assert (pool.loads, pool.released_until_ms) == (3, None)

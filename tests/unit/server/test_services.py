@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from onegate.engines.base import PoolState
 from onegate.protocol.errors import Reason
 from onegate.server.live import Mute
 from onegate.server.outcome import Outcome
@@ -57,3 +58,40 @@ async def test_only_what_queues_is_counted(box: Box, verb: str, counted: int) ->
     box.services.account(opened(box, verb), Outcome.FINISHED, None)
     assert len(box.services.live) == 0
     assert sum(box.outcomes().values()) == len(box.ends()) == counted
+
+
+async def test_an_end_is_counted_for_whoever_asked(box: Box) -> None:
+    live = opened(box, "generate")
+    live.prompt_tok, live.output_tok = 5, 3
+    live.arrived_ns, live.granted_ns = 1_000_000, 3_000_000
+    box.services.account(live, Outcome.FINISHED, None)
+    (row,) = box.services.usage.rows()
+    assert (row.principal, row.class_, row.finished) == ("uid:7", "batch", 1)
+    assert (row.prompt_tok, row.output_tok, row.queue_ms) == (5, 3, 2)
+    assert row.run_ms > 0
+
+
+async def test_what_never_started_has_waited_and_used_no_prompt(box: Box) -> None:
+    live = opened(box, "generate")
+    live.prompt_tok = 5
+    box.services.account(live, Outcome.EXPIRED, Reason.TTFT_DEADLINE_EXCEEDED)
+    (row,) = box.services.usage.rows()
+    assert (row.expired, row.prompt_tok, row.run_ms) == (1, 0, 0)
+    assert row.queue_ms > 0
+
+
+async def test_a_count_uses_nothing(box: Box) -> None:
+    box.services.account(opened(box, "count"), Outcome.FINISHED, None)
+    assert box.services.usage.rows() == []
+
+
+async def test_a_refusal_on_arrival_is_counted_in_both_places(box: Box) -> None:
+    box.services.refused_on_arrival("uid:7", "batch", Reason.INVALID)
+    assert box.outcomes() == {Outcome.REJECTED: 1}
+    (row,) = box.services.usage.rows()
+    assert (row.principal, row.class_, row.rejected) == ("uid:7", "batch", 1)
+
+
+async def test_a_released_pool_is_seen_as_one(box: Box) -> None:
+    box.services.release.in_force = True
+    assert box.services.pools()["tiny"].state is PoolState.RELEASED

@@ -1,46 +1,63 @@
-"""`python -m onegate.engines.host --fd N`: one engine in a process of its own.
+"""`python -m onegate.engines.host`: one engine in a process of its own.
 
-The daemon starts it with one end of a socket pair, in a process group of its own. It ends with the
-daemon: at end of file on the socket, and by a signal of the kernel where it cannot look.
+`--fd N`: started by the daemon with one end of a socket pair, in a process group of its own. It
+ends with the daemon: at end of file on the socket, and by a signal of the kernel where it cannot
+look. `--listen PATH`: a service that daemons attach to, one after the other, and that outlives
+them with its model loaded. It ends with 75 or 76 when only a new process can serve the next one
+(other settings, another version of the wire), and wants to be started anew.
 """
 
 import argparse
 import ctypes
-import importlib.metadata
 import os
+import pwd
 import signal
 import socket
 import sys
-import threading
 
 import msgspec
 
+from onegate.engines.host.build import build_engine
 from onegate.engines.host.desk import EXIT_OK
-from onegate.engines.host.engine import HostEngine
-from onegate.engines.host.loop import EXIT_PROTOCOL, MAX_FRAME_BYTES, HostLoop
+from onegate.engines.host.greeting import (
+    MAX_FRAME_BYTES,
+    WireDiffers,
+    first_frames,
+    hello_of,
+    read_attach,
+)
+from onegate.engines.host.heart import Heart
+from onegate.engines.host.listen import CannotListen, Listener, readable
+from onegate.engines.host.loop import EXIT_PROTOCOL, HostLoop
+from onegate.engines.host.notify import Notifier
 from onegate.engines.host.outbox import DaemonGone
-from onegate.engines.host.settings import OpenVinoSettings, read_settings
-from onegate.engines.host.wire import WIRE, Attach, HostHello
+from onegate.engines.host.service import Service
+from onegate.engines.host.settings import read_settings
 from onegate.protocol.errors import RemoteProtocolError
-from onegate.protocol.framing import FrameReader, frame
+from onegate.protocol.framing import FrameReader
 
 _PR_SET_PDEATHSIG = 1
-_ATTACH_TIMEOUT_S = 60.0
-_HEARTBEAT_S = 1.0
+_EXIT_CANNOT_LISTEN = 73  # EX_CANTCREAT
 _EXIT_CONFIG = 78
 
 
-class _Greeting(msgspec.Struct, tag_field="t", tag="attach"):
-    """The one part of `Attach` that every version of the wire has."""
-
-    wire: int
-
-
 def main(arguments: list[str]) -> int:
-    """Serve one daemon; the exit code follows sysexits."""
+    """Serve one daemon, or one after the other; the exit code follows sysexits."""
     parser = argparse.ArgumentParser(prog="onegate.engines.host")
-    parser.add_argument("--fd", type=int, required=True, help="one end of a connected socket pair")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--fd", type=int, help="one end of a connected socket pair")
+    where.add_argument("--listen", metavar="PATH", help="where daemons connect")
+    parser.add_argument(
+        "--peer-uid",
+        metavar="UID",
+        type=_uid,
+        nargs="+",
+        action="extend",
+        help="users who may connect, by number or name; without it the one that runs this",
+    )
     options = parser.parse_args(arguments)
+    if options.listen is not None:
+        return _listen(options.listen, frozenset(options.peer_uid or [os.geteuid()]))
     _die_with_the_daemon()
     # Ctrl-C in the daemon's terminal is the daemon's to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -48,79 +65,53 @@ def main(arguments: list[str]) -> int:
         try:
             return _serve(sock)
         except (RemoteProtocolError, msgspec.DecodeError) as error:
+            # Not repeated into the journal word for word: it could quote a request.
             sys.stderr.write(f"the daemon broke the wire: {type(error).__name__}\n")
             return EXIT_PROTOCOL
-        except (DaemonGone, TimeoutError, ConnectionError):
+        except (DaemonGone, ConnectionError):
             return EXIT_OK
+
+
+def _listen(path: str, uids: frozenset[int]) -> int:
+    # Stopped by the service manager or Ctrl-C, also inside a step: nothing here needs an end.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    notifier = Notifier.from_environ(os.environ, os.getpid())
+    try:
+        listener = Listener(path, uids)
+    except CannotListen as error:
+        sys.stderr.write(f"{error}\n")
+        return _EXIT_CANNOT_LISTEN
+    return Service(listener, notifier).run()
 
 
 def _serve(sock: socket.socket) -> int:
     reader = FrameReader(MAX_FRAME_BYTES)
-    first, *early = _first_frames(sock, reader)
-    greeting = msgspec.msgpack.decode(first, type=_Greeting)
-    if greeting.wire != WIRE:
-        # Said in a form that both know: the other side compares, too, and starts us anew.
-        hello = HostHello(wire=WIRE, pid=os.getpid(), kind="", version="", pools=[])
-        sock.sendall(frame(msgspec.msgpack.encode(hello)))
-        return EXIT_PROTOCOL
-    attach = msgspec.msgpack.decode(first, type=Attach)
+    first, *early = first_frames(sock, reader, lambda timeout_s: readable(sock, timeout_s))
     try:
-        engine = _engine(attach, sock)
+        attach = read_attach(sock, first)
+    except WireDiffers:
+        return EXIT_PROTOCOL
+    try:
+        settings = read_settings(attach.engine)
     except msgspec.ValidationError as error:
         sys.stderr.write(f"the engine's settings are wrong: {error}\n")
         return _EXIT_CONFIG
-    loop = HostLoop(sock, engine, reader)
-    loop.outbox.post(
-        HostHello(
-            wire=WIRE,
-            pid=os.getpid(),
-            kind=engine.kind,
-            version=engine.version,
-            pools=engine.pools(),
-        )
-    )
-    threading.Thread(target=_beat, args=(loop,), name="heartbeat", daemon=True).start()
-    return loop.run(early)
+    engine = build_engine(settings, hang_up=lambda: sock.shutdown(socket.SHUT_RDWR))
+    loop = HostLoop(sock, engine, reader, Notifier())
+    loop.outbox.post(hello_of(engine))
+    # A step that never ends ends with the daemon nevertheless.
+    with Heart(loop.beat, gone=lambda: os._exit(EXIT_OK)):
+        return loop.run(early)
 
 
-def _first_frames(sock: socket.socket, reader: FrameReader) -> list[bytes]:
-    sock.settimeout(_ATTACH_TIMEOUT_S)
-    while True:
-        data = sock.recv(1 << 16)
-        if not data:
-            raise DaemonGone("end of file")
-        if frames := list(reader.feed(data)):
-            return frames
-
-
-def _engine(attach: Attach, sock: socket.socket) -> HostEngine:
-    settings = read_settings(attach.engine)
-    if isinstance(settings, OpenVinoSettings):
-        from onegate.engines.host.embedded import EmbeddedEngine
-        from onegate.engines.host.openvino import open_pipeline
-
-        return EmbeddedEngine(settings, open_pipeline, version=_version("openvino-genai"))
-    from onegate.engines.host.scripted import ScriptedEngine
-
-    return ScriptedEngine(settings, hang_up=lambda: sock.shutdown(socket.SHUT_RDWR))
-
-
-def _version(distribution: str) -> str:
+def _uid(text: str) -> int:
+    """A uid as a number, or of a user's name, which only the machine knows the number of."""
+    if text.isascii() and text.isdigit():
+        return int(text)
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _beat(loop: HostLoop) -> None:
-    """From a second thread, so that the process is seen to live during a long step."""
-    pause = threading.Event()
-    while not pause.wait(_HEARTBEAT_S):
-        try:
-            loop.outbox.post(loop.heartbeat())
-        except DaemonGone:
-            # The loop's own thread may be inside a step that never ends.
-            os._exit(EXIT_OK)
+        return pwd.getpwnam(text).pw_uid
+    except KeyError as error:
+        raise argparse.ArgumentTypeError(f"there is no user {text!a}") from error
 
 
 def _die_with_the_daemon() -> None:

@@ -60,6 +60,11 @@ class Desk:
         """Whether there is something to do without waiting for the daemon."""
         return self._engine.busy
 
+    @property
+    def loading(self) -> bool:
+        """Whether the next step may be the load of a model."""
+        return any(pool.state is PoolState.LOADING for pool in self._engine.pools())
+
     def settle(self) -> None:
         """Finish what waited for requests to be gone: unloads, and a drain."""
         for model in [m for m in self._unloading if not self._engine.running(m)]:

@@ -2,19 +2,16 @@
 
 import selectors
 import socket
-import sys
 
 import msgspec
 
-from onegate.engines.host.desk import EXIT_OK, Desk
+from onegate.engines.host.desk import Desk
 from onegate.engines.host.engine import HostEngine
+from onegate.engines.host.notify import Notifier
 from onegate.engines.host.outbox import DaemonGone, Outbox
 from onegate.engines.host.wire import Heartbeat, ToHost
-from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader
 
-# The daemon bounds what it sends by its own limits; this is only for a broken one.
-MAX_FRAME_BYTES = 256 * 1024 * 1024
 EXIT_PROTOCOL = 76
 
 
@@ -23,36 +20,35 @@ class HostLoop:
 
     Between two steps everything that has arrived is carried out, so a cancellation takes effect
     within the next step. The loop waits for the socket only when the engine has nothing to do, or
-    when the daemon is so far behind that more output would only pile up.
+    when the daemon is so far behind that more output would only pile up. Every turn of the loop,
+    and no other thread, tells `notifier` that it lives.
     """
 
-    def __init__(self, sock: socket.socket, engine: HostEngine, reader: FrameReader) -> None:
+    def __init__(
+        self, sock: socket.socket, engine: HostEngine, reader: FrameReader, notifier: Notifier
+    ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._reader = reader
+        self._notifier = notifier
         self._decoder: msgspec.msgpack.Decoder[ToHost] = msgspec.msgpack.Decoder(ToHost)
         self.outbox = Outbox(sock)
         self._desk = Desk(engine, self.outbox)
 
-    def heartbeat(self) -> Heartbeat:
-        """For the second thread: that the process lives, and which step it is in."""
-        return Heartbeat(steps=self._desk.steps, busy=self._desk.stepping)
+    def beat(self) -> None:
+        """For the second thread: that the process lives, and which step it is in. Raises
+        DaemonGone."""
+        self.outbox.post(Heartbeat(steps=self._desk.steps, busy=self._desk.stepping))
 
     def run(self, early: list[bytes]) -> int:
-        """Serve until the daemon leaves or the engine breaks; the exit code, as in sysexits.
+        """Serve until the daemon says `Exit` or the engine breaks; the exit code, as in sysexits.
 
-        `early` are frames that came together with the first one.
+        `early` are frames that came together with the first one. Raises DaemonGone when the
+        connection has ended; RemoteProtocolError or msgspec.DecodeError for a broken wire.
         """
-        try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._sock, selectors.EVENT_READ)
-                return self._serve(selector, early)
-        except DaemonGone:
-            return EXIT_OK
-        except (RemoteProtocolError, msgspec.DecodeError) as error:
-            # Not repeated into the journal word for word: it could quote a request.
-            sys.stderr.write(f"the daemon broke the wire: {type(error).__name__}\n")
-            return EXIT_PROTOCOL
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._sock, selectors.EVENT_READ)
+            return self._serve(selector, early)
 
     def _serve(self, selector: selectors.BaseSelector, frames: list[bytes]) -> int:
         desk = self._desk
@@ -61,6 +57,7 @@ class HostLoop:
             for payload in frames:
                 desk.take(self._decoder.decode(payload))
             desk.settle()
+            self._notifier.turn(loading=desk.loading)
             if may_step and desk.busy and desk.exit_code is None:
                 desk.step()
                 desk.settle()
@@ -68,7 +65,7 @@ class HostLoop:
                 return desk.exit_code
             self.outbox.flush()
             may_step = desk.busy and not self.outbox.full
-            frames = self._wait(selector, 0.0 if may_step else None)
+            frames = self._wait(selector, 0.0 if may_step else self._notifier.interval_s)
 
     def _wait(self, selector: selectors.BaseSelector, timeout_s: float | None) -> list[bytes]:
         writing = selectors.EVENT_WRITE if self.outbox.waiting_bytes else 0

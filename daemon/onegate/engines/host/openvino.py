@@ -9,6 +9,9 @@ bound what runs when prompts are computed in chunks; the library's random source
 
 import importlib.metadata
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ _BLOCK_TOK = {"CPU": 32}
 _BLOCK_TOK_ELSEWHERE = 16
 # A prompt of a sentence, which the library computes in another way than a full step.
 _SHORT_TOK = 16
+# Of one call to sendfile(2), which takes no more than 2 GiB.
+_COPY_BYTES = 1 << 30
 # Longer than any context that is served here, so that a silent cut of the tokenizer shows itself.
 _PROBE_WORDS = 200_000
 # Texts on which a tokenizer that folds or strips its input shows that it does.
@@ -55,9 +60,10 @@ def open_pipeline(settings: OpenVinoSettings) -> "OpenVinoPipeline":
         # same tokens one by one: 7 of 30 resumed answers came out different, with 16 bits none.
         properties = {"INFERENCE_NUM_THREADS": threads, "KV_CACHE_PRECISION": "f16"}
     try:
-        native = openvino_genai.ContinuousBatchingPipeline(
-            str(path), scheduler, settings.device, properties, {}
-        )
+        with _as_the_library_wants_it(path) as writable:
+            native = openvino_genai.ContinuousBatchingPipeline(
+                writable, scheduler, settings.device, properties, {}
+            )
         launch = (
             f"openvino_genai.ContinuousBatchingPipeline({str(path)!r}, "
             f"SchedulerConfig(num_kv_blocks={scheduler.num_kv_blocks}, "
@@ -227,6 +233,26 @@ class _Sequence:
 
     def cancel(self) -> None:
         self._native.cancel()
+
+
+@contextmanager
+def _as_the_library_wants_it(path: Path) -> Iterator[str]:
+    """A name of the model under which a GGUF file can be opened for writing, which the library
+    does before it only reads it. What we may not write to, like an installed model, is copied
+    into memory until it is loaded."""
+    if path.is_dir() or os.access(path, os.W_OK):
+        yield str(path)
+        return
+    with tempfile.TemporaryDirectory() as folder, path.open("rb") as model:
+        copy = os.memfd_create(path.name)
+        try:
+            while os.sendfile(copy, model.fileno(), None, _COPY_BYTES):
+                pass
+            name = Path(folder, path.name)
+            name.symlink_to(f"/proc/self/fd/{copy}")
+            yield str(name)
+        finally:
+            os.close(copy)
 
 
 def _check_path(path: Path) -> None:

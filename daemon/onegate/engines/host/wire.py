@@ -2,8 +2,9 @@
 
 The host answers a `Submit` with exactly one of `Accepted` or `Refused`; an accepted request ends
 with `freed` in a `Step`, once, whatever else happens to it. Everything of one engine step is in one
-`Step` message. A host serves one daemon at a time. `WIRE` changes with every incompatible change:
-two sides that differ do not talk.
+`Step` message. A host serves one daemon at a time, and greets it when nothing of another one's
+requests runs any more. `WIRE` changes with every incompatible change: two sides that differ do not
+talk.
 """
 
 from typing import Any
@@ -31,8 +32,9 @@ class _Wire(
 
 
 class Attach(_Wire, frozen=True, tag="attach"):
-    """First message. `engine` are the host's settings (`host.settings`), for a host that was given
-    none at start: one kind's keys of `[engine]`, with the model's path looked up."""
+    """First message. `engine` are the host's settings (`host.settings`): one kind's keys of
+    `[engine]`, with the model's path looked up. A host that was attached to before keeps its model
+    if they are the same, and ends if they are not."""
 
     wire: int
     daemon_pid: int
@@ -159,7 +161,7 @@ class Ended(_Wire, frozen=True, tag="ended"):
 
 
 class Step(_Wire, frozen=True, tag="step"):
-    """What one step of the engine changed, in one message. `n` counts steps of the host's life.
+    """What one step of the engine changed, in one message. `n` counts the steps since `Attach`.
 
     A seat in `freed` whose request has not `ended`, here or before, was aborted by the daemon.
     """

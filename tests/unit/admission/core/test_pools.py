@@ -1,5 +1,6 @@
 """Which pool is loaded when, and that no word of the engine, said or unsaid, stops the box."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -298,14 +299,28 @@ def test_with_nothing_else_to_do_it_is_asked_again(core: Any, make: Any) -> None
     assert c.controller.next_wake_ns() is None
 
 
-@pytest.mark.parametrize("state", [FAILED, PoolState.RELEASED])
-def test_what_waits_for_a_lost_pool_waits(core: Any, make: Any, state: PoolState) -> None:
+@pytest.mark.parametrize(
+    ("state", "binding"), [(FAILED, Binding.LOADING), (PoolState.RELEASED, Binding.CLOSED)]
+)
+def test_what_waits_for_a_lost_pool_waits(
+    core: Any, make: Any, state: PoolState, binding: Binding
+) -> None:
     c = core()
     c.arrive(1)
     c.arrive(2)
     c.tell(ev.PoolChanged(make.pool(state=state)))
     assert c.end(1) == []
-    assert c.standing(2).limited_by is Binding.LOADING
+    assert c.standing(2).limited_by is binding
+    assert c.tell(ev.PoolChanged(make.pool())) == [Grant(2)]
+
+
+def test_a_released_pool_lets_a_class_wait_that_may(core: Any, make: Any) -> None:
+    released = replace(make.pool(state=PoolState.RELEASED), released_until_ns=9)
+    c = core(released)
+    assert c.refusal(1).retry_after_ns == 9
+    assert c.arrive(2, "loop") == [Queue(2)]
+    assert c.view().pools[0].released_until_ns == 9
+    assert c.tell(ev.PoolChanged(make.pool(state=COLD))) == [LoadPool("m")]
     assert c.tell(ev.PoolChanged(make.pool())) == [Grant(2)]
 
 

@@ -4,10 +4,13 @@ import threading
 import msgspec
 import pytest
 
+from onegate.engines.base import EngineCapacity, PoolInfo, PoolState, Reservation
 from onegate.engines.host.engine import StepReport
 from onegate.engines.host.loop import HostLoop
-from onegate.engines.host.outbox import HIGH_WATER_BYTES
+from onegate.engines.host.notify import Notifier
+from onegate.engines.host.outbox import HIGH_WATER_BYTES, DaemonGone
 from onegate.engines.host.wire import Abort, Attach, Exit, FromHost
+from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader, frame
 
 MIB = 1 << 20
@@ -50,45 +53,37 @@ def encoded(*messages):
     return b"".join(frame(msgspec.msgpack.encode(message)) for message in messages)
 
 
-def run(theirs, engine, early=()):
-    loop = HostLoop(theirs, engine, FrameReader(1000))
-    return loop, loop.run([msgspec.msgpack.encode(message) for message in early])
+def run(theirs, engine, early=(), notifier=None):
+    loop = HostLoop(theirs, engine, FrameReader(1000), notifier or Notifier())
+    return loop.run([msgspec.msgpack.encode(message) for message in early])
 
 
 def test_messages_in_order_until_the_daemon_says_leave(ends):
     ours, theirs = ends
     engine = Engine()
     ours.sendall(encoded(Abort(id=2), Abort(id=3), Exit()))
-    _, code = run(theirs, engine, early=[Abort(id=1)])
-    assert code == 0
+    assert run(theirs, engine, early=[Abort(id=1)]) == 0
     assert engine.aborted == [1, 2, 3]
-
-
-def test_the_end_of_the_daemon_is_no_error(ends):
-    ours, theirs = ends
-    ours.close()
-    assert run(theirs, Engine())[1] == 0
 
 
 @pytest.mark.parametrize(
     "data", [frame(b"\xc1"), b"\xff\xff\xff\xff", encoded(Attach(wire=1, daemon_pid=1))]
 )
-def test_a_daemon_that_breaks_the_wire(ends, capsys, data):
+def test_a_daemon_that_breaks_the_wire(ends, data):
     ours, theirs = ends
     ours.sendall(data)
-    assert run(theirs, Engine())[1] == 76
-    assert "broke the wire" in capsys.readouterr().err
+    with pytest.raises((RemoteProtocolError, msgspec.DecodeError)):
+        run(theirs, Engine())
 
 
 def test_work_does_not_outlive_the_daemon(ends):
     ours, theirs = ends
     engine = Engine()
     engine.left, engine.busy = 3, True
-    ours.shutdown(socket.SHUT_WR)
-    loop, code = run(theirs, engine)
-    assert code == 0
+    ours.close()
+    with pytest.raises(DaemonGone):
+        run(theirs, engine)
     assert engine.left == 3
-    assert loop.heartbeat().steps == 0
 
 
 def test_everything_said_before_leaving_is_sent(ends):
@@ -103,7 +98,7 @@ def test_everything_said_before_leaving_is_sent(ends):
         return report
 
     engine.step = step
-    assert run(theirs, engine)[1] == 0
+    assert run(theirs, engine) == 0
     (payload,) = FrameReader(1000).feed(ours.recv(1000))
     assert msgspec.msgpack.decode(payload, type=FromHost).freed == [0]
 
@@ -125,7 +120,12 @@ def test_a_daemon_that_does_not_read_stops_the_steps(ends):
         return StepReport(raw=bytes(MIB))
 
     engine.step = step
-    thread = threading.Thread(target=run, args=(theirs, engine))
+
+    def serve():
+        with pytest.raises(DaemonGone):
+            run(theirs, engine)
+
+    thread = threading.Thread(target=serve)
     thread.start()
     assert full.wait(60)
     assert not overrun.wait(0.3)
@@ -133,3 +133,62 @@ def test_a_daemon_that_does_not_read_stops_the_steps(ends):
     thread.join(60)
     assert not thread.is_alive()
     assert len(steps) <= most_steps
+
+
+class Turns(Notifier):
+    """Remembers what it was told; the socket is written to at the `leave_at`-th turn."""
+
+    interval_s = 0.001
+
+    def __init__(self, ours, leave_at):
+        super().__init__()
+        self.ours = ours
+        self.leave_at = leave_at
+        self.told = []
+
+    def turn(self, *, loading):
+        self.told.append(loading)
+        if len(self.told) == self.leave_at:
+            self.ours.sendall(encoded(Exit()))
+
+
+def test_an_idle_loop_goes_on_turning_for_the_service_manager(ends):
+    ours, theirs = ends
+    turns = Turns(ours, leave_at=5)
+    assert run(theirs, Engine(), notifier=turns) == 0
+    assert turns.told[:5] == [False] * 5
+
+
+def test_a_load_is_announced_before_the_step_that_does_it(ends):
+    ours, theirs = ends
+    engine = Engine()
+    engine.left, engine.busy = 2, True
+    turns = Turns(ours, leave_at=100)
+    told_at_steps = []
+    capacity = EngineCapacity(max_seqs=1, max_context_tok=1, reservation=Reservation.GROW)
+    pools = [PoolInfo(model="m", state=PoolState.LOADING, capacity=capacity)]
+    engine.pools = lambda: pools
+    real = engine.step
+
+    def step():
+        told_at_steps.append(turns.told[-1])
+        pools.clear()  # loaded
+        if len(told_at_steps) == 2:
+            ours.sendall(encoded(Exit()))
+        return real()
+
+    engine.step = step
+    assert run(theirs, engine, notifier=turns) == 0
+    assert told_at_steps == [True, False]
+
+
+def test_signs_of_life_come_from_whoever_beats(ends):
+    ours, theirs = ends
+    loop = HostLoop(theirs, Engine(), FrameReader(1000), Notifier())
+    loop.beat()
+    (payload,) = FrameReader(1000).feed(ours.recv(1000))
+    beat = msgspec.msgpack.decode(payload, type=FromHost)
+    assert (beat.steps, beat.busy) == (0, False)
+    ours.close()
+    with pytest.raises(DaemonGone):
+        loop.beat()

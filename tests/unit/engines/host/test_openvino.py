@@ -1,5 +1,8 @@
+import os
+
 import pytest
 
+from onegate.engines.host import openvino
 from onegate.engines.host.engine import LoadFailed
 from onegate.engines.host.openvino import OpenVinoPipeline, open_pipeline
 from onegate.engines.host.settings import OpenVinoSettings
@@ -20,6 +23,26 @@ def settings(path, **given):
             **given,
         }
     )
+
+
+def test_a_model_that_is_not_ours_is_lent_as_a_copy_that_can_be_opened_for_writing(
+    tmp_path, monkeypatch
+):
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF and weights")
+    with openvino._as_the_library_wants_it(model) as same:
+        assert same == str(model)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with openvino._as_the_library_wants_it(model) as copy:
+        assert copy != str(model)
+        assert copy.endswith("/model.gguf")
+        with open(copy, "r+b") as opened:
+            assert opened.read() == b"GGUF and weights"
+            opened.write(b"!")
+    assert not os.path.lexists(copy)
+    assert model.read_bytes() == b"GGUF and weights"
+    with openvino._as_the_library_wants_it(tmp_path) as folder:
+        assert folder == str(tmp_path)
 
 
 def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):

@@ -1,0 +1,116 @@
+"""What of the running daemon can be wrong: whether it answers, what it says of its engine."""
+
+import os
+import stat
+from dataclasses import dataclass
+
+from onegate import __version__
+from onegate.cli.checkup import Check, Machine, Verdict
+from onegate.cli.checkup_machine import CLIENTS
+from onegate.client.connect import socket_path
+from onegate.client.errors import NotPermitted, OnegateError
+from onegate.client.sync import Client
+from onegate.protocol import messages as m
+from onegate.protocol.address import SYSTEM_SOCKET
+from onegate.protocol.status import PoolStatus, Status
+
+# A daemon that needs longer than this to say hello is in trouble.
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the daemon said of itself and of the caller."""
+
+    status: Status
+    whoami: m.WhoamiReport
+
+
+def connection(machine: Machine, socket: str | None) -> tuple[list[Check], Answers | None]:
+    """Is there a socket, and does somebody answer who lets this user in?"""
+    name, path = "socket", socket_path(socket)
+    start = "sudo systemctl start onegate.socket" if path == SYSTEM_SOCKET else "onegated &"
+    if path == SYSTEM_SOCKET and not os.path.isdir(machine.at("/run/systemd/system")):
+        start = "onegated &"
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return [Check(name, Verdict.FAIL, f"there is no socket at {path}", start)], None
+    except OSError as error:
+        text = f"{path} cannot be looked at: {error.strerror}"
+        return [Check(name, Verdict.FAIL, text, f"namei -l {path}")], None
+    if not stat.S_ISSOCK(mode):
+        return [Check(name, Verdict.FAIL, f"{path} is no socket", f"ls -l {path}")], None
+    try:
+        with Client(path, app="onegate doctor", connect_timeout=ANSWER_S, retry="never") as gate:
+            answers = Answers(gate.status(), gate.whoami())
+    except NotPermitted as error:
+        user = machine.user_name(machine.uid)
+        command = f"sudo usermod -aG {CLIENTS} {user}"
+        if path != SYSTEM_SOCKET:
+            command = f"ls -l {path}"
+        return [Check(name, Verdict.FAIL, str(error), command)], None
+    except OnegateError as error:
+        return [Check(name, Verdict.FAIL, str(error), start)], None
+    return [Check(name, Verdict.OK, f"the daemon answers at {path}")], answers
+
+
+def daemon(answers: Answers) -> list[Check]:
+    """Its version, what it is doing, and what it complains about itself."""
+    name, status = "daemon", answers.status
+    found = []
+    if status.version != __version__:
+        text = f"the daemon is version {status.version}, and this command {__version__}"
+        restart = "sudo systemctl restart onegate.service"
+        found.append(Check(name, Verdict.WARN, text, restart))
+    if status.state != "serving":
+        text = f"it is {status.state}, and takes nothing new"
+        found.append(Check(name, Verdict.WARN, text, "onegate wait-ready"))
+    for notice in status.notices:
+        text = f"{notice.code}: {notice.detail}"
+        found.append(Check(name, Verdict.WARN, text, "onegate status"))
+    paused = [cls.name for cls in status.classes if cls.paused]
+    for class_ in paused:
+        command = f"onegate unpause {class_}"
+        found.append(Check(name, Verdict.WARN, f"class {class_} is paused", command))
+    if not found:
+        text = f"version {status.version} serves, {status.gate.in_flight} run, "
+        found.append(Check(name, Verdict.OK, text + f"{status.gate.queued} wait"))
+    return found
+
+
+def engine(answers: Answers) -> list[Check]:
+    """Can each model be asked for?"""
+    if not answers.status.pools:
+        text = "the engine has not said yet which models it has"
+        return [Check("engine", Verdict.WARN, text, "onegate wait-ready")]
+    return [_pool(pool) for pool in answers.status.pools]
+
+
+def _pool(pool: PoolStatus) -> Check:
+    name = "engine"
+    match pool.state:
+        case "failed":
+            why = pool.error or "it does not say why"
+            command = "journalctl -u onegate.service -u onegate-engine.service -n 50 --no-pager"
+            return Check(name, Verdict.FAIL, f"{pool.model} cannot be served: {why}", command)
+        case "loading":
+            text = f"{pool.model} is being loaded" + (f" again: {pool.error}" if pool.error else "")
+            return Check(name, Verdict.WARN, text, "onegate wait-ready")
+        case "released":
+            text = f"{pool.model} is unloaded: the device is lent to something else"
+            return Check(name, Verdict.WARN, text, "onegate release-gpu --end")
+        case _:
+            quarantined = pool.seats_quarantined
+            if quarantined >= pool.seats:
+                text = f"{pool.model}: all {quarantined} seats wait for the engine to confirm"
+                return Check(name, Verdict.WARN, text, "onegate status")
+            return Check(name, Verdict.OK, f"{pool.model} is {pool.state}")
+
+
+def caller(answers: Answers) -> list[Check]:
+    """What the daemon takes this user for."""
+    who = answers.whoami
+    rights = ", administrator" if who.admin else ""
+    text = f"you are {who.principal}, class {who.class_}, ceiling {who.ceiling}{rights}"
+    return [Check("you", Verdict.OK, text)]

@@ -1,0 +1,71 @@
+"""`onegate release-gpu`: lend the device to something else for a while."""
+
+from datetime import datetime
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from onegate.cli.exits import Exit, UsageError
+from onegate.cli.options import Json, Socket
+from onegate.cli.pause import moment
+from onegate.cli.terminal import complain, say, say_json
+from onegate.client.sync import Client
+from onegate.clock import wall_ms
+
+
+def release_gpu(
+    *,
+    for_: Annotated[
+        str | None,
+        Parameter(
+            name="--for",
+            help="When it is taken back: a span such as 90s, 30m, 2h, or a time: 07:00, "
+            "2030-01-31T07:00. Default: with --end.",
+        ),
+    ] = None,
+    now: Annotated[
+        bool, Parameter(negative="", help="End what runs instead of waiting for it.")
+    ] = False,
+    end: Annotated[bool, Parameter(negative="", help="Take it back, if it was released.")] = False,
+    json: Json = False,
+    socket: Socket = None,
+) -> int:
+    """Administrators: unload the models, for a game, an image model or a transcription.
+
+    Newcomers are refused from now on, and told when to come back; so is what waits, unless its
+    class waits when it is closed. What runs may end first, or is ended with --now. The command
+    returns when the device is free. When the time is over, or with --end, a model is loaded again
+    as soon as somebody asks for it. Ctrl-C gives up the waiting, not the release.
+
+    **Examples**
+
+    ```
+    onegate release-gpu --for 2h
+    onegate release-gpu --end
+    ```
+    """
+    if end and (for_ is not None or now):
+        raise UsageError("--end takes the device back; --for and --now are about releasing it")
+    today = datetime.fromtimestamp(wall_ms() / 1000)
+    until = None if for_ is None else moment(for_, today, "--for")
+    with Client(socket, app="onegate release-gpu") as gate:
+        if end:
+            applied = gate.take_back()
+            if json:
+                say_json({"released": False, "applied": applied})
+            else:
+                say("it is taken back" if applied else "it was not released")
+            return Exit.DONE
+        running = gate.status().gate.in_flight
+        if running and not now and not json:
+            complain(f"{running} requests run; waiting until they have ended (--now ends them)")
+        free = gate.release_engine(until=None if until is None else until.timestamp(), now=now)
+    if json:
+        until_ms = None if until is None else round(until.timestamp() * 1000)
+        say_json({"released": free, "released_until_ms": until_ms if free else None})
+    elif not free:
+        complain("somebody took it back before it was free")
+    else:
+        when = "" if until is None else f" until {until:%Y-%m-%d %H:%M:%S}"
+        say(f"the device is free{when}; `onegate release-gpu --end` takes it back")
+    return Exit.DONE if free else Exit.REFUSED

@@ -1,0 +1,73 @@
+"""How a daemon and its host begin: `Attach`, and who answers it."""
+
+import os
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from onegate.clock import monotonic_ns
+from onegate.engines.host.engine import HostEngine
+from onegate.engines.host.outbox import DaemonGone
+from onegate.engines.host.wire import WIRE, Attach, HostHello
+from onegate.protocol.framing import FrameReader, frame
+
+# The daemon bounds what it sends by its own limits; this is only for a broken one.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+_ATTACH_TIMEOUT_NS = 60_000_000_000
+_NS_PER_S = 1e9
+
+
+class WireDiffers(Exception):
+    """The daemon speaks another version of the wire."""
+
+
+class _Greeting(msgspec.Struct, tag_field="t", tag="attach"):
+    """The one part of `Attach` that every version of the wire has."""
+
+    wire: int
+
+
+def first_frames(
+    sock: socket.socket, reader: FrameReader, readable: Callable[[float], bool]
+) -> list[bytes]:
+    """What the daemon says first, and what came together with it.
+
+    `readable(timeout_s)` waits for the socket, at most so long. Raises DaemonGone at the end of
+    the connection, or for one that says nothing for a minute.
+    """
+    ends_ns = monotonic_ns() + _ATTACH_TIMEOUT_NS
+    while (left_ns := ends_ns - monotonic_ns()) > 0:
+        if not readable(left_ns / _NS_PER_S):
+            continue
+        data = sock.recv(1 << 16)
+        if not data:
+            raise DaemonGone("end of file")
+        if frames := list(reader.feed(data)):
+            return frames
+    raise DaemonGone("it never said what it wants")
+
+
+def read_attach(sock: socket.socket, payload: bytes) -> Attach:
+    """The daemon's `Attach`.
+
+    Raises msgspec.DecodeError for something else, and WireDiffers, once the daemon has been told
+    in a form that both know: it compares, too, and has us started anew.
+    """
+    greeting = msgspec.msgpack.decode(payload, type=_Greeting)
+    if greeting.wire != WIRE:
+        hello = HostHello(wire=WIRE, pid=os.getpid(), kind="", version="", pools=[])
+        sock.sendall(frame(msgspec.msgpack.encode(hello)))
+        raise WireDiffers(f"the daemon speaks wire {greeting.wire}, this host {WIRE}")
+    return msgspec.msgpack.decode(payload, type=Attach)
+
+
+def hello_of(engine: HostEngine) -> HostHello:
+    """Who we are, and what there is."""
+    return HostHello(
+        wire=WIRE,
+        pid=os.getpid(),
+        kind=engine.kind,
+        version=engine.version,
+        pools=engine.pools(),
+    )

@@ -1,0 +1,176 @@
+"""The device lent to something else for a while: a game, an image model, a transcription.
+
+From the beginning on nobody new comes in: the core sees every pool as released. What waits is
+refused with the time at which the device is back, unless its class waits when it is closed. What
+runs ends by itself, or at once if that was asked for. Then the pools are unloaded, and unloaded
+again should an engine that was restarted meanwhile load one by itself. When the device is taken
+back, a pool is loaded again once somebody asks for it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import structs
+
+from onegate import clock
+from onegate.engines.base import Engine, EngineUnavailable, PoolInfo, PoolState
+from onegate.protocol.errors import Phase, Reason
+from onegate.server.gate import Gate
+from onegate.server.live import QUEUED_VERBS, LiveRequest, LiveRequests
+from onegate.server.log import Event, Log
+from onegate.server.outcome import Ending, Outcome
+from onegate.server.translate import pool_spec
+from onegate.tasks import Tasks
+
+NS_PER_MS = 1_000_000
+# How often is looked whether what ran is gone; nobody waits for less.
+POLL_S = 0.05
+# The loop's clock stands still while the machine sleeps, and the owner's does not.
+LOOK_S = 60.0
+LENT = "the device is lent to something else, and no model is loaded"
+_LOADED = (PoolState.READY, PoolState.LOADING)
+
+
+class Release:
+    """Whether the device is lent, until when, and how far that has come.
+
+    `waits(class)` says whether what waits in that class may go on waiting.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        gate: Gate,
+        live: LiveRequests,
+        waits: Callable[[str], bool],
+        log: Log,
+        tasks: Tasks,
+    ) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._live = live
+        self._waits = waits
+        self._log = log
+        self._tasks = tasks
+        self._until_ms: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._freeing: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self.in_force = False
+
+    # --- what others see ------------------------------------------------------------------------
+
+    def seen(self, pool: PoolInfo) -> PoolInfo:
+        """The pool as it is to everybody but the engine."""
+        return structs.replace(pool, state=PoolState.RELEASED) if self.in_force else pool
+
+    def tell(self, pool: PoolInfo) -> None:
+        """Tell the core of a pool, as the engine says it is now."""
+        until_ns = None
+        if self._until_ms is not None:
+            left_ms = self._until_ms - clock.wall_ms()
+            until_ns = clock.monotonic_ns() + left_ms * NS_PER_MS
+        self._gate.pool_changed(pool_spec(self.seen(pool), until_ns))
+        if self.in_force and pool.state in _LOADED:
+            self._free_soon()  # an engine that was restarted loads by itself
+
+    # --- lending and taking back ----------------------------------------------------------------
+
+    def begin(self, *, until_ms: int | None, now: bool, principal: str) -> None:
+        """Lend it until that Unix time, None: until `end`; a second time changes the time.
+
+        `now`: what runs is ended instead of waited for.
+        """
+        self.in_force = True
+        self._until_ms = until_ms
+        self._settled.clear()
+        self._log.event(Event.ENGINE_RELEASED, principal=principal, until_ms=until_ms)
+        for pool in self._engine.pools():
+            self.tell(pool)
+        self._free_soon()
+        if now:
+            for live in self._live:
+                if live.verb in QUEUED_VERBS and not _waiting(live):
+                    live.end(self._ending(Outcome.ABORTED))
+        self._look()
+
+    def end(self, principal: str | None = None) -> bool:
+        """Take it back; false where it was not lent. None: the time was over."""
+        if not self.in_force:
+            return False
+        self.close()
+        self.in_force = False
+        self._until_ms = None
+        self._settled.set()
+        self._log.event(Event.ENGINE_TAKEN_BACK, principal=principal)
+        for pool in self._engine.pools():
+            self.tell(pool)
+        return True
+
+    async def wait_free(self) -> bool:
+        """Wait until the device is free; false where it was taken back before."""
+        await self._settled.wait()
+        return self.in_force
+
+    def close(self) -> None:
+        """Look at the time no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """Is the time over?"""
+        self.close()
+        if self._until_ms is None:
+            return
+        left_s = (self._until_ms - clock.wall_ms()) / 1000
+        if left_s <= 0:
+            self.end()
+        else:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(min(left_s, LOOK_S), self._look)
+
+    # --- making it free -------------------------------------------------------------------------
+
+    def _free_soon(self) -> None:
+        if self._freeing is None or self._freeing.done():
+            self._freeing = self._tasks.spawn(self._free(), name="release")
+
+    async def _free(self) -> None:
+        said: str | None = None
+        while self.in_force:
+            self._refuse_waiting()
+            if not self._gate.view().in_flight:
+                loaded = [pool.model for pool in self._engine.pools() if pool.state in _LOADED]
+                if not loaded:
+                    break
+                try:
+                    for model in loaded:
+                        await self._engine.unload(model)
+                except EngineUnavailable as error:  # it is just being started, and will load
+                    if str(error) != said:
+                        said = str(error)
+                        self._log.event(Event.ENGINE_RELEASED, state="not free yet", detail=said)
+            await asyncio.sleep(POLL_S)
+        if self.in_force and not self._settled.is_set():
+            self._log.event(Event.ENGINE_FREE, until_ms=self._until_ms)
+            self._settled.set()
+
+    def _refuse_waiting(self) -> None:
+        for live in self._live:
+            if live.verb in QUEUED_VERBS and _waiting(live) and not self._waits(live.class_):
+                # One that waits again has been told that it started.
+                started = live.granted_ns is not None
+                live.end(self._ending(Outcome.ABORTED if started else Outcome.REJECTED))
+
+    def _ending(self, outcome: Outcome) -> Ending:
+        ending = Ending(outcome, Reason.RELEASED, LENT)
+        if self._until_ms is None:
+            return ending
+        return replace(ending, retry_after_ms=max(0, self._until_ms - clock.wall_ms()))
+
+
+def _waiting(live: LiveRequest) -> bool:
+    return live.phase is Phase.QUEUED

@@ -1,0 +1,309 @@
+# shellcheck shell=bash
+# Installing the daemon as a system service, upgrading it and removing it. Sourced by install.sh.
+#
+#   /opt/onegate/VERSION-DIGEST/   venv, units, documents of one version, made of one checkout
+#   /opt/onegate/current           link to the one in use; /opt/onegate/previous, to the one before
+#   /opt/onegate/models/           models, which versions share
+#   /etc/onegate/onegate.toml      the configuration; written once, then yours
+#
+# A version is made beside the running one and swapped in by one rename, so that a run that breaks
+# off has changed nothing that is in use.
+
+prefix=/opt/onegate
+config=/etc/onegate/onegate.toml
+commands=/usr/local/bin
+library=/usr/local/lib # units of software that no package brought: systemd.unit(5)
+UNITS="onegate.socket onegate.service onegate-engine.service"
+
+# PrivateIPC= of the units is the youngest thing in them.
+NEED_SYSTEMD=248
+# A version takes 330 MB and the model 95 MB (measured); the rest is what pip unpacks meanwhile.
+NEED_SYSTEM_MB=1000
+
+need_root() { # COMMAND LINE
+  [ "$(id -u)" -eq 0 ] || stop 77 "a system service is root's to install and remove: sudo ./install.sh${*:+ $*}"
+}
+
+need_systemd() {
+  local command version
+  for command in systemctl systemd-sysusers systemd-tmpfiles; do
+    command -v $command >/dev/null ||
+      stop 69 "there is no $command here: without systemd, start .venv/bin/onegated by the init system you have (./install.sh try makes .venv)."
+  done
+  version=$(systemctl --version | awk 'NR == 1 {sub(/[^0-9].*/, "", $2); print $2}')
+  [ "${version:-0}" -ge $NEED_SYSTEMD ] ||
+    stop 69 "systemd $version is too old, $NEED_SYSTEMD is needed: use Debian 12, Ubuntu 22.04 or newer."
+}
+
+systemd_runs() { [ -d /run/systemd/system ]; } # sd_booted(3); not so in a chroot or a container
+
+# --- One version ----------------------------------------------------------------------------------
+
+# A service sees no home directories, and a plain user must not own what it runs.
+python_is_for_services() {
+  case $("$1" -c 'import os, sys; print(os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix))') in
+    /home/* | *" /home/"* | /root/* | *" /root/"* | /run/user/* | /tmp/* | /var/tmp/*) return 1 ;;
+  esac
+}
+
+find_system_python() { # sets base_python and base_version
+  local candidate answer
+  if [ -z "${ONEGATE_PYTHON:-}" ]; then
+    # The system's own first: one that stands before it in PATH is likelier to be somebody's.
+    for candidate in /usr/bin/python3 /usr/local/bin/python3; do
+      answer=$(probe_python "$candidate") || continue
+      case $answer in *" "*) continue ;; esac
+      base_python=$candidate base_version=$answer
+      return
+    done
+  fi
+  find_python
+  python_is_for_services "$base_python" ||
+    stop 69 "$base_python lies in a home directory, which services can't see: install Python for all (Debian, Ubuntu: sudo apt install python3 python3-venv)."
+}
+
+version_name() { # the number, and a digest of everything that the version is made of
+  local number digest
+  number=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/pyproject.toml")
+  digest=$({
+    cd "$root" || exit
+    find daemon systemd pyproject.toml README.md LICENSE -type f ! -name '*.pyc' -print0 |
+      sort -z | xargs -0 sha256sum
+    "$base_python" -c 'import sys; print(sys.executable, sys.version)'
+    printf '%s\n' "$BASE_EXTRAS"
+  } | sha256sum)
+  printf '%s-%s\n' "$number" "${digest:0:8}"
+}
+
+site_packages() { "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+# What a running engine host is made of. While it stays the same, an upgrade leaves the host alone.
+engine_digest() { # PLACE
+  {
+    cd "$(site_packages)" || exit
+    find onegate/engines/host onegate/engines/base.py onegate/protocol/content.py \
+      onegate/protocol/framing.py onegate/protocol/errors.py onegate/clock.py -name '*.py' -print0 |
+      sort -z | xargs -0 sha256sum
+    "$python" -m pip list --format=freeze | grep -iE '^(openvino|msgspec|numpy)'
+    "$python" --version
+    cd "$1/systemd" || exit
+    sha256sum onegate-engine onegate-engine.service
+  } | sha256sum | cut -d ' ' -f 1
+}
+
+install_models() { # shared between versions: a version that has the same model has the same path
+  local requirement place requirements
+  requirements=$("$python" -m onegate.engines.models requirements)
+  for requirement in $requirements; do
+    place=$prefix/models/$requirement
+    if [ ! -d "$place" ]; then
+      rm -rf "$place.new"
+      install_packages --no-deps --target "$place.new" "$requirement"
+      mv -T "$place.new" "$place"
+    fi
+    printf '%s\n' "$place" >>"$(site_packages)/onegate-models.pth"
+  done
+  "$python" -m onegate.engines.models verify >/dev/null || exit # it has said what is wrong
+}
+
+make_version() { # PLACE: does nothing when it is complete already
+  local place=$1
+  venv=$place/venv python=$place/venv/bin/python
+  [ ! -e "$place/engine-digest" ] || return 0 # written last
+  [ "$(df -Pm "$prefix" | awk 'NR == 2 {print $4}')" -ge $NEED_SYSTEM_MB ] ||
+    stop 69 "$prefix has less than $NEED_SYSTEM_MB MB of free disk: make room and run this again."
+  check_venv_module
+  say "Making $place with $base_python ($base_version); a minute or two the first time"
+  rm -rf "$place"
+  mkdir -p "$place/source" "$place/libexec" "$prefix/models"
+  "$base_python" -m venv "$venv" ||
+    stop 69 "$base_python could not make $venv: mend what it says above and run this again."
+  # From a copy, because building leaves files beside the sources.
+  tar -C "$root" --exclude='*.pyc' -c pyproject.toml README.md LICENSE daemon | tar -C "$place/source" -x
+  install_packages "${place}/source[$BASE_EXTRAS]"
+  rm -rf "$place/source"
+  install_models
+  cp -R "$root/systemd" "$root/README.md" "$root/LICENSE" "$root/daemon/onegate/config/CONFIG.md" "$place"
+  install -m 0755 "$root/systemd/onegate-engine" "$place/libexec/onegate-engine"
+  # Everybody may look, root alone may change.
+  chown -R root:root "$place" "$prefix/models"
+  chmod -R u=rwX,go=rX "$place" "$prefix/models"
+  engine_digest "$place" >"$place/engine-digest.new"
+  mv "$place/engine-digest.new" "$place/engine-digest"
+}
+
+# --- Around it ------------------------------------------------------------------------------------
+
+put() { # FILE TARGET: sets changed where the target was another one
+  cmp -s "$1" "$2" && return
+  install -D -m 0644 "$1" "$2"
+  changed=yes
+}
+
+put_system_files() {
+  local unit
+  for unit in $UNITS; do put "$root/systemd/$unit" "$library/systemd/system/$unit"; done
+  put "$root/systemd/sysusers.d/onegate.conf" "$library/sysusers.d/onegate.conf"
+  put "$root/systemd/tmpfiles.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
+  systemd-sysusers "$library/sysusers.d/onegate.conf" ||
+    stop 73 "the users and groups could not be made: mend what it says above and run this again."
+  if [ ! -e "$config" ]; then
+    install -D -m 0644 "$root/systemd/onegate.toml" "$config.new"
+    sed -i "s/^kind = .*/kind = \"$engine\"/" "$config.new"
+    mv "$config.new" "$config"
+  fi
+}
+
+check_commands() {
+  local command
+  for command in onegate onegated; do
+    [ ! -e "$commands/$command" ] || [ "$(readlink "$commands/$command")" = "$prefix/current/venv/bin/$command" ] ||
+      stop 73 "$commands/$command is there and is not from here: move it away and run this again."
+  done
+}
+
+swap() { # NAME: from here on it is the version in use
+  local command before
+  before=$(readlink "$prefix/current" || true)
+  if [ "$before" != "$1" ]; then
+    changed=yes
+    [ -z "$before" ] || ln -sfn "$before" "$prefix/previous"
+    ln -sfn "$1" "$prefix/current.new"
+    mv -T "$prefix/current.new" "$prefix/current"
+  fi
+  for command in onegate onegated; do
+    [ -L "$commands/$command" ] || ln -s "$prefix/current/venv/bin/$command" "$commands/$command"
+  done
+}
+
+engine_version() { # the version that the running engine host is of, or nothing
+  local pid program
+  systemd_runs || return 0
+  pid=$(systemctl show --property=MainPID --value onegate-engine.service)
+  [ "$pid" != 0 ] && IFS= read -r -d '' program <"/proc/$pid/cmdline" || return 0
+  program=${program#"$prefix"/}
+  printf '%s\n' "${program%%/*}"
+}
+
+remove_old_versions() { # the one before stays, to go back to; and one that still runs
+  local kept place
+  kept=" $(readlink "$prefix/current") $(readlink "$prefix/previous" || true) $(engine_version) "
+  for place in "$prefix"/*/venv; do
+    place=${place%/venv}
+    case $place in "$prefix"/current | "$prefix"/previous) continue ;; esac
+    case $kept in *" ${place##*/} "*) ;; *) rm -rf "$place" ;; esac
+  done
+}
+
+start_services() { # FRESH NAME
+  local running
+  if ! systemd_runs; then
+    [ "$1" != yes ] || systemctl enable --quiet onegate.socket onegate.service
+    say "systemd does not run here, so nothing was started; the next boot does it."
+    return 0
+  fi
+  systemctl daemon-reload
+  systemd-tmpfiles --create "$library/tmpfiles.d/onegate.conf"
+  [ "$1" != yes ] || systemctl enable --quiet onegate.socket onegate.service
+  if ! systemctl --quiet is-enabled onegate.service; then
+    say "onegate.service is disabled and stays so: sudo systemctl enable --now onegate.socket onegate.service"
+    return 0
+  fi
+  systemctl start onegate.socket
+  # The daemon first: its socket stays open, and who connects meanwhile is served by the new one.
+  if [ -n "$changed" ] && systemctl --quiet is-active onegate.service; then
+    systemctl restart onegate.service
+  else
+    systemctl start onegate.service
+  fi || stop 69 "onegate.service did not start: journalctl -u onegate.service -n 20 says why; mend it and run this again."
+  running=$(engine_version)
+  if [ -n "$running" ] && [ "$running" != "$2" ] &&
+    ! cmp -s "$prefix/$running/engine-digest" "$prefix/$2/engine-digest"; then
+    say "The engine has changed; its host is started anew"
+    systemctl restart onegate-engine.service
+  fi
+}
+
+lock_system() {
+  mkdir -p "$prefix"
+  exec 8<"$prefix"
+  flock -n 8 || { say "Another install.sh is at work; waiting for it." && flock 8; }
+}
+
+verb_install() {
+  local name fresh=yes asked=$*
+  changed=""
+  read_engine "$@"
+  need_root "$asked"
+  need_systemd
+  check_platform
+  umask 022
+  # Compiled as root now, since the services can't write there.
+  unset PYTHONPYCACHEPREFIX
+  compile=--compile
+  find_system_python
+  check_commands
+  [ ! -e "$prefix/current" ] || fresh=no
+  if [ -e "$config" ]; then
+    [ -z "$engine" ] || say "Notice: $config is there already and is kept: engine.kind is changed in it."
+  else
+    choose_engine "onegate"
+  fi
+  lock_system
+  name=$(version_name)
+  make_version "$prefix/$name"
+  if [ -e "$config" ]; then
+    "$venv/bin/onegate" check-config "$config" >/dev/null ||
+      stop 78 "this version can't read $config: mend what it says above and run this again; nothing in use was changed."
+  fi
+  put_system_files
+  swap "$name"
+  start_services $fresh "$name"
+  remove_old_versions
+  say "onegate $name is installed. Who may use it: sudo usermod -aG onegate-clients ${SUDO_USER:-NAME}"
+  say "Then, after a new login: onegate ask \"Why is the sky blue?\""
+}
+
+verb_uninstall() {
+  local purge="" unit name
+  case ${1:-} in
+    "") ;;
+    --purge) purge=yes ;;
+    *) stop 64 "uninstall does not take '$1': see ./install.sh --help." ;;
+  esac
+  [ $# -le 1 ] || stop 64 "uninstall does not take '$2': see ./install.sh --help."
+  need_root uninstall "$@"
+  need_systemd
+  # By name and the socket first, or a client's next connection would start the daemon again.
+  for unit in $UNITS; do
+    [ -e "$library/systemd/system/$unit" ] || continue
+    ! systemd_runs || systemctl stop "$unit"
+    systemctl disable --quiet "$unit" 2>/dev/null || true # the engine's has nothing to disable
+  done
+  for unit in $UNITS; do rm -f "$library/systemd/system/$unit"; done
+  rm -f "$library/sysusers.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
+  rmdir -p --ignore-fail-on-non-empty "$library/systemd/system" "$library/sysusers.d" \
+    "$library/tmpfiles.d" 2>/dev/null || true # they may have been gone before
+  if systemd_runs; then
+    systemctl daemon-reload
+    # shellcheck disable=SC2086 # one word per unit
+    systemctl reset-failed $UNITS 2>/dev/null || true # most of them have not failed
+  fi
+  for name in onegate onegated; do
+    [ "$(readlink "$commands/$name" || true)" != "$prefix/current/venv/bin/$name" ] || rm "$commands/$name"
+  done
+  rm -rf "$prefix" /run/onegate /run/onegate-engine /var/lib/onegate /var/cache/onegate-engine
+  for name in onegate-engine onegate; do ! getent passwd $name >/dev/null || userdel $name; done
+  for name in onegate-engine onegate onegate-clients onegate-admin; do
+    ! getent group $name >/dev/null || groupdel $name
+  done
+  if [ -n "$purge" ]; then
+    rm -rf /etc/onegate
+    for unit in $UNITS; do rm -rf "/etc/systemd/system/$unit.d"; done
+    say "onegate is removed, and its configuration too."
+  elif [ -e /etc/onegate ]; then
+    say "onegate is removed. Its configuration is kept in /etc/onegate: sudo ./install.sh uninstall --purge removes it too."
+  else
+    say "onegate is removed."
+  fi
+}

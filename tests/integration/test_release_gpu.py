@@ -1,0 +1,204 @@
+"""The device is lent to something else and taken back, with work waiting, running and coming."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.conftest import OPENVINO, running_daemon
+from tests.integration.daemon import Observed, observed, scripted
+from tests.integration.raw import Raw, applied
+from tests.integration.test_engine_death import FAST
+
+TWO = "[[tokens:2]]"
+RELEASE = ["v1", "release"]
+
+
+@pytest.fixture
+def gate(tmp_path: Path, timeout_factor: float) -> Iterator[Observed]:
+    """One seat; batch may wait when it is closed, and loading takes a moment."""
+    rest = '[[class]]\nname = "batch"\nwhen_closed = "wait"\n'
+    config = scripted(engine=FAST, rest=rest, max_seqs=1, a_ms=2.0, switch_cost_ms=50.0)
+    with observed(tmp_path / "d", config, 60 * timeout_factor) as daemon:
+        yield daemon
+
+
+def released(raw: Raw, id: int = 500, **fields: object) -> None:
+    raw.say("release_engine", id=id, **fields)
+    assert applied(raw.expect("ack", id))
+
+
+def taken_back(raw: Raw, id: int = 501) -> bool:
+    raw.say("release_engine", id=id, end=True)
+    return applied(raw.expect("ack", id))
+
+
+def until(seconds: float) -> int:
+    return int((time.time() + seconds) * 1000)  # noqa: TID251  the wire's time
+
+
+def test_lent_and_taken_back(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw:
+        loads = gate.pool()["loads"]
+        end_ms = until(3600)
+        released(raw, until_ms=end_ms)
+        pool = gate.pool()
+        assert pool["state"] == "released"
+        assert abs(pool["released_until_ms"] - end_ms) < 50
+        raw.ask(1, TWO)
+        failed = raw.end(1)
+        assert (failed["reason"], failed["retryable"]) == ("released", True)
+        assert 3_500_000 < failed["retry_after_ms"] <= 3_600_000
+        raw.say("capacity", id=2, prompt_tok=1)
+        report = raw.end(2)
+        assert (report["verdict"], report["reason"]) == ("refuse", "released")
+        with gate.connect() as other:
+            assert other.greet()["models"][0]["state"] == "released"
+        assert taken_back(raw)
+        assert not taken_back(raw)
+        assert gate.pool()["state"] == "cold"
+        raw.ask(3, TWO)
+        assert raw.end(3)["t"] == "done"
+        assert gate.pool()["loads"] == loads + 1
+
+
+def test_it_comes_back_by_itself_and_waits_for_nobody_to_ask(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw:
+        released(raw, until_ms=until(0.4))
+        raw.ask(1, TWO, class_="batch", progress=True)
+        assert raw.expect("queued", 1)["limited_by"] == "closed"
+        assert raw.end(1)["t"] == "done"
+        assert gate.pool()["state"] == "ready"
+
+
+def test_what_runs_may_end_and_what_waits_is_told(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw, gate.greeted() as other:
+        other.ask(1, "[[tokens:150]]")
+        other.expect("chunk", 1)
+        other.ask(2, TWO)
+        other.ask(3, TWO, class_="batch")
+        gate.wait(lambda: gate.status()["gate"]["queued"] == 2)
+        raw.say("release_engine", id=1, until_ms=until(600))
+        refused = other.end(2)
+        assert refused["reason"] == "released"
+        assert refused["phase"] == "queued"
+        assert refused["retry_after_ms"] > 0
+        assert [a for a in raw.inbox if a["t"] == "ack"] == []
+        assert gate.pool()["seats_used"] == 1
+        assert other.end(1)["usage"]["output_tok"] == 150
+        assert applied(raw.expect("ack", 1))
+        assert gate.pool()["seats_used"] == 0
+        assert taken_back(raw)
+        assert other.end(3)["t"] == "done"
+
+
+def test_now_means_now(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw, gate.greeted() as other:
+        other.ask(1, "[[tokens:4000]]")
+        other.expect("chunk", 1)
+        released(raw, now=True)
+        failed = other.end(1)
+        assert (failed["reason"], failed["phase"]) == ("released", "decode")
+        assert "retry_after_ms" not in failed
+        gate.wait_idle()
+        assert taken_back(raw)
+
+
+def test_giving_up_the_waiting_is_not_giving_up_the_release(gate: Observed) -> None:
+    with gate.greeted() as other:
+        other.ask(1, "[[tokens:150]]")
+        other.expect("chunk", 1)
+        with gate.greeted(features=RELEASE) as raw:
+            raw.say("release_engine", id=1)
+            raw.say("cancel", id=1)
+            assert raw.end(1)["reason"] == "cancelled"
+            raw.say("release_engine", id=2)
+        assert other.end(1)["t"] == "done"
+        gate.wait(lambda: gate.lines("engine_free"))
+        assert gate.pool()["state"] == "released"
+    with gate.greeted(features=RELEASE) as raw:
+        assert taken_back(raw)
+
+
+def test_taken_back_before_it_was_free(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw, gate.greeted() as other:
+        other.ask(1, "[[tokens:150]]")
+        other.expect("chunk", 1)
+        raw.say("release_engine", id=1)
+        assert taken_back(raw, 2)
+        assert not applied(raw.expect("ack", 1))
+        other.ask(2, TWO)
+        assert other.end(2)["t"] == "done"
+        assert gate.pool()["loads"] == 1
+
+
+def test_an_engine_that_is_started_anew_is_not_left_loaded(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw, gate.greeted() as other:
+        other.ask(1, "[[tokens:4000]]")
+        other.expect("chunk", 1)
+        raw.say("release_engine", id=1)
+        gate.wait(lambda: gate.pool()["state"] == "released")
+        restarts = gate.pool()["restarts"]
+        os.kill(gate.host_pid(), signal.SIGKILL)
+        # The answer was greedy, so it could go on elsewhere: here it is told that it will not.
+        assert other.end(1)["reason"] == "released"
+        assert applied(raw.expect("ack", 1))
+        assert gate.pool()["restarts"] == restarts + 1
+        gate.wait(lambda: gate.lines("engine_free"))
+        assert gate.pool()["state"] == "released"
+        assert taken_back(raw)
+        other.ask(2, TWO)
+        assert other.end(2)["t"] == "done"
+
+
+def test_a_time_that_has_passed(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw:
+        raw.say("release_engine", id=1, until_ms=until(-1))
+        failed = raw.end(1)
+        assert (failed["reason"], failed["path"]) == ("invalid", "until_ms")
+        raw.say("release_engine", id=2, end=True, now=True)
+        assert raw.end(2)["reason"] == "invalid"
+        assert gate.pool()["state"] == "ready"
+
+
+def onegate(gate: Observed, *arguments: str) -> Any:
+    command = [Path(sys.executable).with_name("onegate"), *arguments, "--socket", gate.socket]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command(gate: Observed) -> None:
+    done = onegate(gate, "release-gpu", "--for", "2h")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("the device is free until 2")
+    refused = onegate(gate, "ask", "hi")
+    assert refused.returncode == 75
+    assert "try again in 7" in refused.stderr
+    looked = onegate(gate, "doctor", "--json")
+    checks = json.loads(looked.stdout)["checks"]
+    (engine,) = [check for check in checks if check["name"] == "engine"]
+    assert (engine["verdict"], engine["command"]) == ("warn", "onegate release-gpu --end")
+    done = onegate(gate, "release-gpu", "--end", "--json")
+    assert json.loads(done.stdout) == {"released": False, "applied": True}
+    assert onegate(gate, "ask", "hi [[tokens:2]]").returncode == 0
+
+
+@pytest.mark.slow
+def test_the_embedded_model_leaves_and_comes_back(tmp_path: Path, timeout_factor: float) -> None:
+    with running_daemon(tmp_path / "d", OPENVINO, 120 * timeout_factor) as daemon:
+        gate = Observed(daemon)
+        host = gate.host_pid()
+        with gate.greeted(features=RELEASE) as raw:
+            released(raw, until_ms=until(600))
+            raw.ask(1, "Hi", params={"max_tokens": 4})
+            assert raw.end(1)["reason"] == "released"
+            assert taken_back(raw)
+            raw.ask(2, "Hi", params={"max_tokens": 4})
+            assert raw.end(2)["t"] == "done"
+        assert gate.pool()["loads"] == 2
+        assert gate.host_pid() == host

@@ -1,0 +1,42 @@
+"""Taken away again: the machine is as it was, but for the configuration."""
+
+from pathlib import Path
+
+from tests.systemd.machine import BEFORE, CONFIG, active, files, install, sh, systemctl
+
+# Written by the system while the probes run, and by the users that the probes made.
+OTHERS = (
+    "/var/log/", "/var/lib/systemd/", "/run/systemd/", "/run/log/", "/run/dbus", "/run/udev/",
+    "/run/faillock", "/var/mail", "/var/spool/mail/", "/var/cache/", "/run/utmp", "/etc/.pwd.lock",
+    "/etc/subuid-", "/etc/subgid-",
+)  # fmt: skip
+
+
+def left_behind() -> list[str]:
+    before = set(BEFORE.read_text(encoding="utf-8").splitlines())
+    return [path for path in files() if path not in before and not path.startswith(OTHERS)]
+
+
+def test_uninstall_leaves_the_configuration_and_nothing_else() -> None:
+    done = install("uninstall")
+    assert "kept in /etc/onegate" in done.stdout
+    assert done.stderr == ""
+    assert sorted(left_behind()) == ["/etc/onegate", str(CONFIG)]
+    everywhere = sh("find", "/run", "/var", "/etc/systemd", "/usr/local", "-name", "*onegate*")
+    known = ("onegate-probes.service", "/run/systemd/system/", "/var/log/")
+    assert [x for x in everywhere.stdout.splitlines() if not any(k in x for k in known)] == []
+    for database in ("passwd", "group", "shadow", "gshadow"):
+        assert "onegate" not in Path("/etc", database).read_text(encoding="utf-8"), database
+    for unit in ("onegate.socket", "onegate.service", "onegate-engine.service"):
+        assert not active(unit)
+    assert "onegate" not in systemctl("list-units", "--all", "--failed").stdout
+    assert sh("pgrep", "-f", "/opt/onegate", check=False).stdout == ""
+
+
+def test_purge_takes_the_configuration_too() -> None:
+    install("uninstall", "--purge")
+    assert left_behind() == []
+
+
+def test_once_more_is_no_error() -> None:
+    assert "removed" in install("uninstall").stdout

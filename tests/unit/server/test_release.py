@@ -1,0 +1,397 @@
+"""The device is lent: who is told what, when the pools are unloaded, and how it comes back."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from onegate import clock
+from onegate.admission.model import PoolState as CoreState
+from onegate.engines.base import EngineBroke, EngineUnavailable, PoolState
+from onegate.protocol import messages as m
+from onegate.protocol.content import Usage
+from onegate.protocol.errors import Phase, Reason
+from onegate.server import release as release_module
+from onegate.server.outcome import Outcome
+
+Box = Any  # of conftest.py
+
+WAITING_BATCH = '[[class]]\nname = "batch"\nwhen_closed = "wait"\n'
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_module, "POLL_S", 0)
+
+
+@pytest.fixture
+async def box(make_box: Any) -> Box:
+    """One seat, an engine that does as it is told, and a clock of the wall that stands still."""
+    box = make_box(WAITING_BATCH)
+    obedient(box)
+    return box
+
+
+def obedient(box: Box) -> None:
+    async def unload(model: str) -> None:
+        box.change(model, state=PoolState.COLD)
+
+    async def load(model: str) -> None:
+        box.change(model, state=PoolState.READY)
+
+    box.engine.on_unload = unload
+    box.engine.on_load = load
+
+
+def release(box: Box, **fields: Any) -> Any:
+    admin = box.greeted(uid=0)
+    admin.say(m.ReleaseEngine(id=1, **fields))
+    return admin
+
+
+def ack(client: Any) -> Any:
+    (heard,) = client.heard()
+    assert isinstance(heard, m.Ack), heard
+    return heard
+
+
+async def test_an_idle_device_is_free_at_once(box: Box) -> None:
+    admin = release(box)
+    await box.quiet()
+    assert (ack(admin).verb, box.engine.unloads) == ("release_engine", ["tiny"])
+    assert box.pool.state is CoreState.RELEASED
+    (pool,) = box.services.reporter.status().pools
+    assert (pool.state, pool.released_until_ms) == ("released", None)
+    assert box.services.pools()["tiny"].state is PoolState.RELEASED
+    log = box.log.getvalue()
+    assert "engine_released principal=uid:0" in log
+    assert "engine_free" in log
+    assert box.outcomes() == {}, "it is no request for text"
+
+
+async def test_newcomers_are_told_when_it_is_back(box: Box, monkeypatch: Any) -> None:
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_000_000)
+    release(box, until_ms=1_060_000)
+    await box.quiet()
+    (pool,) = box.services.reporter.status().pools
+    assert pool.released_until_ms is not None
+    assert abs(pool.released_until_ms - 1_060_000) <= 1
+    client = box.greeted()
+    await box.ask(client)
+    (failed,) = client.heard()
+    assert (failed.reason, failed.phase) == (Reason.RELEASED, Phase.ARRIVAL)
+    assert 59_000 < failed.retry_after_ms <= 60_000
+    assert box.engine.loads == []
+
+
+async def test_it_is_loaded_again_for_whoever_asks(box: Box) -> None:
+    admin = release(box)
+    await box.quiet()
+    ack(admin)
+    admin.say(m.ReleaseEngine(id=2, end=True))
+    assert ack(admin).applied
+    assert box.pool.state is CoreState.COLD
+    assert box.engine.loads == [], "nobody asks yet"
+    run = await box.run(box.greeted())
+    assert box.engine.loads == ["tiny"]
+    run.finish()
+    await box.quiet()
+    box.free(run)
+    box.all_is_given_back()
+    admin.say(m.ReleaseEngine(id=3, end=True))
+    assert ack(admin).applied is False
+    assert box.log.getvalue().count("engine_taken_back principal=uid:0") == 1
+
+
+async def test_what_runs_ends_first(box: Box) -> None:
+    client = box.greeted()
+    run = await box.run(client)
+    admin = release(box)
+    await box.quiet()
+    assert admin.heard() == []
+    assert box.engine.unloads == []
+    run.finish()
+    await box.quiet()
+    assert isinstance(client.heard()[-1], m.Done)
+    assert ack(admin).applied
+    assert box.engine.unloads == ["tiny"]
+    box.free(run)
+
+
+async def test_or_is_ended_now(box: Box) -> None:
+    client, delegate = box.greeted(), box.greeted(uid=2000)
+    run = await box.run(client)
+    delegate.say(m.Lease(id=5, prompt_tok=1, max_tok=1))
+    await box.quiet()
+    admin = release(box, now=True)
+    await box.quiet()
+    for who in (client, delegate):
+        failed = who.heard()[-1]
+        assert (failed.reason, failed.retryable) == (Reason.RELEASED, True)
+        assert failed.retry_after_ms is None
+    assert box.outcomes() == {Outcome.ABORTED: 2}
+    assert ack(admin).applied
+    box.free(run)
+    box.all_is_given_back()
+
+
+async def test_a_question_is_no_request_that_could_be_ended(box: Box) -> None:
+    asked = asyncio.Event()
+
+    async def count(**_: object) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    box.engine.on_count = count
+    client = box.greeted()
+    client.say(m.CountTokens(id=7, prompt="x"))
+    await asked.wait()
+    release(box, now=True)
+    await box.quiet()
+    assert client.heard() == []
+    client.say(m.Cancel(id=7))
+    await box.quiet()
+
+
+async def test_what_waits_is_told_unless_its_class_waits(box: Box, monkeypatch: Any) -> None:
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_000_000)
+    first, second, patient = box.greeted(), box.greeted(), box.greeted()
+    runs = [await box.run(first, 1), await box.run(first, 2)]
+    await box.ask(second)
+    await box.ask(patient, class_="batch")
+    release(box, until_ms=1_030_000)
+    await box.quiet()
+    (failed,) = second.heard()
+    assert (failed.reason, failed.phase, failed.retry_after_ms) == (
+        Reason.RELEASED,
+        Phase.QUEUED,
+        30_000,
+    )
+    assert patient.heard() == []
+    assert box.outcomes() == {Outcome.REJECTED: 1}
+    for run in runs:
+        run.finish()
+    await box.quiet()
+    for run in runs:
+        box.free(run)
+    assert box.gate.view().queued == 1
+    box.services.release.end()
+    await box.quiet()
+    assert isinstance(patient.heard()[0], m.Started)
+    box.engine.runs[-1].finish()
+    await box.quiet()
+    box.free(box.engine.runs[-1])
+
+
+async def test_what_waits_again_has_started_and_is_aborted(box: Box) -> None:
+    client = box.greeted()
+    run = await box.run(client)
+    release(box)
+    await box.quiet()
+    box.lose(run)
+    run.say(EngineBroke("it died"))
+    await box.quiet()
+    assert client.heard()[-1].reason is Reason.RELEASED
+    assert box.outcomes() == {Outcome.ABORTED: 1}
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+class Timers:
+    """The loop's timers, to be looked at and set off."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ms = 1_000_000
+        self.set: list[tuple[float, Any]] = []
+        timers, loop = self, asyncio.get_running_loop()
+
+        class Handle:
+            def cancel(self) -> None:
+                timers.set = [entry for entry in timers.set if entry[1] is not self]
+
+        class Loop:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(loop, name)
+
+            def call_later(self, delay_s: float, callback: Any) -> Any:
+                handle = Handle()
+                handle.callback = callback  # type: ignore[attr-defined]
+                timers.set.append((delay_s, handle))
+                return handle
+
+        monkeypatch.setattr(clock, "wall_ms", lambda: self.now_ms)
+        monkeypatch.setattr(release_module.asyncio, "get_running_loop", Loop)
+
+    def fire(self) -> None:
+        (entry,) = self.set
+        self.set = []
+        entry[1].callback()
+
+
+async def test_it_ends_by_itself_and_by_the_wall(box: Box, monkeypatch: Any) -> None:
+    lent = box.services.release
+    with monkeypatch.context() as patched:
+        timers = Timers(patched)
+        lent.begin(until_ms=1_090_000, now=False, principal="uid:0")
+        assert [delay for delay, _ in timers.set] == [60.0]
+        timers.now_ms += 60_000
+        timers.fire()
+        assert lent.in_force
+        assert [delay for delay, _ in timers.set] == [30.0]
+        timers.now_ms += 3_600_000  # the machine has slept
+        timers.fire()
+        assert not lent.in_force
+        assert timers.set == []
+    await box.quiet()
+    assert "engine_taken_back\n" in box.log.getvalue()
+
+
+async def test_the_last_word_on_the_time_holds(box: Box, monkeypatch: Any) -> None:
+    lent = box.services.release
+    with monkeypatch.context() as patched:
+        timers = Timers(patched)
+        lent.begin(until_ms=1_010_000, now=False, principal="uid:0")
+        lent.begin(until_ms=1_020_000, now=False, principal="uid:0")
+        assert [delay for delay, _ in timers.set] == [20.0]
+        lent.begin(until_ms=None, now=False, principal="uid:0")
+        assert timers.set == []
+        lent.begin(until_ms=1_005_000, now=False, principal="uid:0")
+        lent.end()
+        assert timers.set == []
+    await box.quiet()
+
+
+@pytest.mark.parametrize("until_ms", [0, 999_999, 1_000_000])
+async def test_a_time_that_has_passed(box: Box, monkeypatch: Any, until_ms: int) -> None:
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_000_000)
+    admin = release(box, until_ms=until_ms)
+    (failed,) = admin.heard()
+    assert (failed.reason, failed.path) == (Reason.INVALID, "until_ms")
+    assert not box.services.release.in_force
+
+
+# --- giving up, taking back, again ----------------------------------------------------------------
+
+
+async def test_hanging_up_gives_up_the_waiting_only(box: Box) -> None:
+    client = box.greeted()
+    run = await box.run(client)
+    admin = release(box)
+    await box.quiet()
+    admin.hang_up()
+    await box.quiet()
+    assert box.services.release.in_force
+    run.finish()
+    await box.quiet()
+    assert box.engine.unloads == ["tiny"]
+    box.free(run)
+
+
+async def test_taken_back_before_it_was_free(box: Box) -> None:
+    client = box.greeted()
+    run = await box.run(client)
+    admin, other = release(box), box.greeted(uid=0)
+    await box.quiet()
+    other.say(m.ReleaseEngine(id=9, end=True))
+    await box.quiet()
+    assert ack(other).applied
+    assert ack(admin).applied is False
+    assert box.engine.unloads == []
+    assert box.pool.state is CoreState.READY
+    run.finish()
+    await box.quiet()
+    box.free(run)
+    assert box.engine.unloads == []
+
+
+async def test_lent_again_it_is_waited_for_again(box: Box) -> None:
+    box.services.release.begin(until_ms=None, now=False, principal="uid:0")
+    await box.quiet()
+    box.services.release.end()
+    client = box.greeted()
+    run = await box.run(client)
+    admin = release(box)
+    await box.quiet()
+    assert admin.heard() == []
+    run.finish()
+    await box.quiet()
+    assert ack(admin).applied
+    box.free(run)
+
+
+async def test_a_second_one_waits_for_the_same(box: Box) -> None:
+    first = release(box)
+    await box.quiet()
+    ack(first)
+    second = release(box, until_ms=2**53)
+    await box.quiet()
+    assert ack(second).applied
+    assert box.engine.unloads == ["tiny"]
+
+
+# --- the engine -----------------------------------------------------------------------------------
+
+
+async def test_what_loads_by_itself_is_unloaded_again(box: Box) -> None:
+    release(box)
+    await box.quiet()
+    box.change(state=PoolState.LOADING)
+    await box.quiet()
+    assert box.engine.unloads == ["tiny", "tiny"]
+    assert box.pool.state is CoreState.RELEASED
+    assert box.log.getvalue().count("engine_free") == 1
+
+
+async def test_an_engine_that_cannot_be_told_yet_is_told_again(box: Box) -> None:
+    tries = []
+
+    async def unload(model: str) -> None:
+        tries.append(model)
+        if len(tries) < 4:
+            raise EngineUnavailable("the engine is starting")
+        box.change(model, state=PoolState.COLD)
+
+    box.engine.on_unload = unload
+    box.change(state=PoolState.LOADING)
+    admin = release(box)
+    await box.quiet()
+    assert ack(admin).applied
+    assert len(tries) == 4
+    assert box.log.getvalue().count("the engine is starting") == 1
+
+
+@pytest.mark.parametrize("state", [PoolState.COLD, PoolState.FAILED])
+async def test_what_is_not_loaded_need_not_be_unloaded(box: Box, state: PoolState) -> None:
+    box.change(state=state)
+    admin = release(box)
+    await box.quiet()
+    assert ack(admin).applied
+    assert box.engine.unloads == []
+    box.services.release.end()
+    assert box.pool.state.value == state.value
+
+
+async def test_every_pool_is_unloaded(make_box: Any) -> None:
+    box = make_box()
+    box.engine.infos["other"] = structs.replace(box.engine.infos["tiny"], model="other")
+    box.change("other")
+    obedient(box)
+    admin = release(box)
+    await box.quiet()
+    ack(admin)
+    assert sorted(box.engine.unloads) == ["other", "tiny"]
+    assert {pool.state for pool in box.gate.view().pools} == {CoreState.RELEASED}
+
+
+async def test_a_settled_lease_is_an_end_like_any_other(box: Box) -> None:
+    delegate = box.greeted(uid=2000)
+    delegate.say(m.Lease(id=5, prompt_tok=1, max_tok=1))
+    await box.quiet()
+    admin = release(box)
+    await box.quiet()
+    assert admin.heard() == []
+    delegate.say(m.Settle(id=5, usage=Usage(prompt_tok=1, output_tok=1)))
+    await box.quiet()
+    assert ack(admin).applied
