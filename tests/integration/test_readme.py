@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 
-# What is not run here, because it is run elsewhere: install.sh by the build itself, and
-# `pip install .` by install.sh.
-INSTALLING = ("./install.sh ", "pip install .")
+# What is not run here, because it is run elsewhere: install.sh by the build itself, `pip install .`
+# by install.sh, and what needs an installed service on a booted machine by tests/systemd.
+INSTALLING = ("./install.sh ", "pip install .", "sudo ", "systemctl ")
 
 
 class Block(NamedTuple):

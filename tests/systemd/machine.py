@@ -24,6 +24,12 @@ UNITS = ("onegate.socket", "onegate.service", "onegate-engine.service")
 DROP_INS = Path("/run/systemd/system")
 
 PATIENCE = float(os.environ.get("ONEGATE_TIMEOUT_FACTOR", "1"))
+# Written by the system while the probes run, and by the users that the probes made.
+OTHERS = (
+    "/var/log/", "/var/lib/systemd/", "/run/systemd/", "/run/log/", "/run/dbus", "/run/udev/",
+    "/run/faillock", "/var/mail", "/var/spool/mail/", "/var/cache/", "/run/utmp", "/etc/.pwd.lock",
+    "/etc/subuid-", "/etc/subgid-",
+)  # fmt: skip
 
 
 def as_user(user: str) -> list[str]:
@@ -198,3 +204,9 @@ def run_as_unit(name: str, settings: Mapping[str, str], output: Path) -> str:
 def files() -> list[str]:
     """Every path where an installation could put something."""
     return sh("find", "/etc", "/usr", "/opt", "/var", "/run", "-print").stdout.splitlines()
+
+
+def left_behind() -> list[str]:
+    """Files that were not there before the first installation."""
+    before = set(BEFORE.read_text(encoding="utf-8").splitlines())
+    return [path for path in files() if path not in before and not path.startswith(OTHERS)]

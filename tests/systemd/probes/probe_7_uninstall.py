@@ -2,19 +2,7 @@
 
 from pathlib import Path
 
-from tests.systemd.machine import BEFORE, CONFIG, active, files, install, sh, systemctl
-
-# Written by the system while the probes run, and by the users that the probes made.
-OTHERS = (
-    "/var/log/", "/var/lib/systemd/", "/run/systemd/", "/run/log/", "/run/dbus", "/run/udev/",
-    "/run/faillock", "/var/mail", "/var/spool/mail/", "/var/cache/", "/run/utmp", "/etc/.pwd.lock",
-    "/etc/subuid-", "/etc/subgid-",
-)  # fmt: skip
-
-
-def left_behind() -> list[str]:
-    before = set(BEFORE.read_text(encoding="utf-8").splitlines())
-    return [path for path in files() if path not in before and not path.startswith(OTHERS)]
+from tests.systemd.machine import CONFIG, active, install, left_behind, sh, systemctl
 
 
 def test_uninstall_leaves_the_configuration_and_nothing_else() -> None:

@@ -138,9 +138,14 @@ async def test_systemd_waits_for_the_end_of_a_reload(
 ) -> None:
     lifecycle.serving()
     manager.heard.clear()
-    with pytest.raises(ZeroDivisionError), lifecycle.reloading():
-        assert [line.partition("\n")[0] for line in manager.heard] == ["RELOADING=1"]
-        raise ZeroDivisionError
+
+    def reload() -> None:
+        with lifecycle.reloading():
+            assert [line.partition("\n")[0] for line in manager.heard] == ["RELOADING=1"]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        reload()
     assert manager.heard[1:] == ["READY=1\nSTATUS=serving"]
 
 
