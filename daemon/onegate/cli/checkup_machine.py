@@ -93,10 +93,13 @@ def units(machine: Machine) -> list[Check]:
 def _unit(unit: str, state: dict[str, str]) -> Check:
     active = state.get("ActiveState", "")
     text = f"{unit} is {active} ({state.get('SubState', '')})"
+    command = f"journalctl -u {unit} -n 50 --no-pager"
     if active == "failed":
         result = state.get("Result", "")
-        command = f"journalctl -u {unit} -n 50 --no-pager"
         return Check("units", Verdict.FAIL, f"{unit} has failed: {result}", command)
+    if state.get("SubState") == "auto-restart":
+        text = f"{unit} has just ended ({state.get('Result', '')}) and is started again"
+        return Check("units", Verdict.FAIL, text, command)
     if unit == SOCKET_UNIT:
         if active != "active":
             return Check("units", Verdict.FAIL, text, f"sudo systemctl enable --now {unit}")

@@ -53,7 +53,7 @@ def _looked(name: str, look: Callable[[], list[Check]]) -> list[Check]:
     """What a check finds, where this user is allowed to look."""
     try:
         return look()
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter for a link that leads to itself
         return [Check(name, Verdict.SKIP, f"cannot be looked at: {error}", "sudo onegate doctor")]
 
 

@@ -35,7 +35,8 @@ def release_gpu(
     Newcomers are refused from now on, and told when to come back; so is what waits, unless its
     class waits when it is closed. What runs may end first, or is ended with --now. The command
     returns when the device is free. When the time is over, or with --end, a model is loaded again
-    as soon as somebody asks for it. Ctrl-C gives up the waiting, not the release.
+    as soon as somebody asks for it. Ctrl-C gives up the waiting, not the release; a restart of the
+    daemon ends it.
 
     **Examples**
 

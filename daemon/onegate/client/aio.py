@@ -33,7 +33,7 @@ class AsyncClient:
         class_: str | None = None,
         app: str = "",
         retry: Retry = "restart",
-        connect_timeout: float = 10.0,
+        connect_timeout: float = 45.0,
         restart_timeout: float = 60.0,
         answer_timeout: float = 30.0,
     ) -> None:

@@ -148,16 +148,18 @@ class Call:
         assert self._attempt is not None
         if error.reason is Reason.SHUTTING_DOWN:
             self._core.retire(self._attempt.link)
+        held_ns = self._attempt.held_ns()
         self._close_attempt()
-        wait_s = self._patient().wait_s(error, monotonic_ns())
+        wait_s = self._patient().wait_s(error, monotonic_ns(), held_ns=held_ns)
         if error.ticket is not None:
             self._message = structs.replace(self._message, ticket=error.ticket)
         await self._sleep(wait_s)
 
     async def _wait_for_another(self, error: Unavailable) -> None:
         """Wait for the daemon after the one that took the request with it, or raise."""
+        held_ns = 0 if self._attempt is None else self._attempt.held_ns()
         self._close_attempt()
-        await self._sleep(self._patient().wait_s(error, monotonic_ns()))
+        await self._sleep(self._patient().wait_s(error, monotonic_ns(), held_ns=held_ns))
 
     async def _sleep(self, wait_s: float) -> None:
         await self._core.transport.sleep(wait_s)
@@ -225,6 +227,9 @@ class _Attempt:
     def _limit_s(self) -> float | None:
         before_first, whole = self._guard_s
         return whole if self.first else before_first
+
+    def held_ns(self) -> int:
+        return monotonic_ns() - self._sent_ns
 
     def deadline_ns(self) -> int | None:
         limit_s = self._limit_s()

@@ -8,6 +8,10 @@ from onegate.client.request import Retry
 from onegate.protocol.errors import Reason
 
 NS_PER_S = 1_000_000_000
+# A request that so many daemons died of is not asked again: it may be why.
+MAX_DEATHS = 5
+# A daemon that goes away refuses at once; one that has had a request for longer had taken it.
+TAKEN_NS = NS_PER_S
 
 
 class Patience:
@@ -35,11 +39,16 @@ class Patience:
         self._refused: OnegateError | None = None
         self._gone_ns = 0
         self._attempts = 0
+        self._deaths = 0
 
-    def wait_s(self, error: OnegateError, now_ns: int, *, connecting: bool = False) -> float:
+    def wait_s(
+        self, error: OnegateError, now_ns: int, *, connecting: bool = False, held_ns: int = 0
+    ) -> float:
         """Seconds to wait before the next attempt. Raises where there is none.
 
         `connecting`: the error is that there is no daemon to ask, not what became of a request.
+        `held_ns`: how long a daemon had the request; where it had taken it, the time to find
+        another one begins anew.
 
         What is raised is `error`; or, where the daemon that had refused for its restart did not
         come back in time, that refusal.
@@ -48,6 +57,11 @@ class Patience:
             raise error
         going = isinstance(error, Rejected) and error.reason is Reason.SHUTTING_DOWN
         died = self._retry == "honour" and isinstance(error, Unavailable) and not connecting
+        if held_ns >= TAKEN_NS:
+            self._refused, self._attempts = None, 0
+        self._deaths += died
+        if died and self._deaths > MAX_DEATHS:
+            raise error
         if going or died:
             if self._refused is None:
                 self._refused, self._gone_ns = error, now_ns

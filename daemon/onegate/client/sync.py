@@ -29,7 +29,8 @@ class Client:
     retry             "restart": what the daemon refuses because it restarts is sent again once
                       it is back. "honour": refusals with a time are also waited for, ticket in
                       hand. "never"
-    connect_timeout   seconds for connecting and the handshake
+    connect_timeout   seconds for connecting and the handshake; longer than a restarting daemon's
+                      drain, during which who connects waits
     restart_timeout   seconds to wait for a restarting daemon to come back
     answer_timeout    seconds for the answer to anything that generates nothing
 
@@ -48,7 +49,7 @@ class Client:
         class_: str | None = None,
         app: str = "",
         retry: Retry = "restart",
-        connect_timeout: float = 10.0,
+        connect_timeout: float = 45.0,
         restart_timeout: float = 60.0,
         answer_timeout: float = 30.0,
     ) -> None:

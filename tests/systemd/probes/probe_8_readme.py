@@ -33,8 +33,8 @@ def test_the_line_of_the_crontab() -> None:
     (line,) = blocks("text")
     command = line.split(maxsplit=5)[5].strip().replace("summary.txt", "/home/ann/summary.txt")
     script = ANSWER.with_name("cron.sh")
-    # As cron would: the shell, the user, the unit.
-    script.write_text(f"PATH=/usr/local/bin:/usr/bin:/bin\n{command}\necho code $?\n", "utf-8")
+    # As cron would: the shell, its path, the user, the unit.
+    script.write_text(f"PATH=/usr/bin:/bin\n{command}\necho code $?\n", "utf-8")
     said = run_as_unit("cron.service", {"User": "ann", "ExecStart": f"/bin/sh {script}"}, ANSWER)
     assert said == "code 0\n"
     assert sh("cat", "/home/ann/summary.txt").stdout.strip()

@@ -193,6 +193,12 @@ JOURNAL = "journalctl -u {} -n 50 --no-pager"
             Verdict.FAIL,
             JOURNAL.format("onegate-engine.service"),
         ),
+        (
+            "onegate.service",
+            {"ActiveState": "activating", "SubState": "auto-restart", "Result": "exit-code"},
+            Verdict.FAIL,
+            JOURNAL.format("onegate.service"),
+        ),
         ("onegate-engine.service", {"LoadState": "not-found"}, Verdict.FAIL, INSTALL),
         ("onegate.service", {"LoadState": "masked"}, Verdict.FAIL, INSTALL),
     ],

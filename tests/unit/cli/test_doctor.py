@@ -93,11 +93,14 @@ def test_a_daemon_that_answers_is_asked_on(tmp_path: Path, gate: Any, given: Any
     assert [check.name for check in found][-4:] == ["socket", "daemon", "engine", "you"]
 
 
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), RuntimeError("Symlink loop")]
+)
 def test_what_may_not_be_looked_at_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def closed(machine: Machine) -> list[Check]:
-        raise PermissionError(13, "Permission denied")
+        raise error
 
     monkeypatch.setattr(doctor_module, "installation", closed)
     first = examine(machine(tmp_path), str(tmp_path / "none.sock"))[0]

@@ -270,3 +270,17 @@ def test_bad_timeouts_are_found_at_once(world: Any, name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         call(world.core(), **{name: -1.0})
     assert caught.value.path == name
+
+
+def test_two_restarts_far_apart_are_both_survived(world: Any, wire: Any) -> None:
+    def restart(message: m.Generate) -> list[Any]:
+        world.now_ns += 100 * 10**9
+        return [wire.failed(Reason.SHUTTING_DOWN, message.id)]
+
+    core = world.core(
+        wire.script(restart),
+        wire.script(restart),
+        wire.script(wire.text("a")),
+        restart_timeout=30.0,
+    )
+    assert texts(call(core)) == ["a"]

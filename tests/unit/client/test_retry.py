@@ -4,7 +4,7 @@ import pytest
 
 from onegate.client.errors import InvalidRequest, Rejected, Unavailable, invalid
 from onegate.client.request import Retry
-from onegate.client.retry import Patience
+from onegate.client.retry import MAX_DEATHS, TAKEN_NS, Patience
 from onegate.protocol import messages as m
 from onegate.protocol.errors import Phase, Reason
 
@@ -124,3 +124,36 @@ def test_a_wait_beyond_the_callers_own_deadline_is_not_begun(reason: Reason) -> 
     assert waiting.wait_s(refused(reason, 1000), 3 * S) == 1.0
     with pytest.raises(Rejected):
         waiting.wait_s(refused(reason, 1000), 4 * S)
+
+
+@pytest.mark.parametrize(
+    ("retry", "error"),
+    [
+        ("restart", refused(Reason.SHUTTING_DOWN)),
+        ("honour", refused(Reason.SHUTTING_DOWN)),
+        ("honour", Unavailable("it closed the connection")),
+    ],
+)
+def test_a_second_restart_has_a_window_of_its_own(
+    retry: Retry, error: Rejected | Unavailable
+) -> None:
+    one = patience(retry)
+    one.wait_s(error, 0)
+    assert one.wait_s(error, 60 * S, held_ns=TAKEN_NS) == 0.1
+    with pytest.raises(type(error)):
+        one.wait_s(error, 120 * S, held_ns=TAKEN_NS - 1)
+
+
+def test_what_daemon_after_daemon_dies_of_is_left_alone() -> None:
+    one, gone = patience("honour"), Unavailable("it closed the connection")
+    for n in range(MAX_DEATHS):
+        one.wait_s(gone, n * 60 * S, held_ns=TAKEN_NS)
+    with pytest.raises(Unavailable) as caught:
+        one.wait_s(gone, MAX_DEATHS * 60 * S, held_ns=TAKEN_NS)
+    assert caught.value is gone
+
+
+def test_restarts_that_say_so_are_no_deaths() -> None:
+    one = patience("honour")
+    for n in range(3 * MAX_DEATHS):
+        one.wait_s(refused(Reason.SHUTTING_DOWN), n * 60 * S, held_ns=TAKEN_NS)
