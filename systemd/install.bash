@@ -32,7 +32,7 @@ need_systemd() {
   done
   version=$(systemctl --version | awk 'NR == 1 {sub(/[^0-9].*/, "", $2); print $2}')
   [ "${version:-0}" -ge $NEED_SYSTEMD ] ||
-    stop 69 "systemd $version is too old, $NEED_SYSTEMD is needed: use Debian 12, Ubuntu 22.04 or newer."
+    stop 69 "systemd $version is too old, $NEED_SYSTEMD is needed: use Debian 12, Ubuntu 24.04 or newer."
 }
 
 systemd_runs() { [ -d /run/systemd/system ]; } # sd_booted(3); not so in a chroot or a container
@@ -157,7 +157,7 @@ put_system_files() {
 check_commands() {
   local command
   for command in onegate onegated; do
-    [ ! -e "$commands/$command" ] || [ "$(readlink "$commands/$command")" = "$prefix/current/venv/bin/$command" ] ||
+    { [ ! -e "$commands/$command" ] && [ ! -L "$commands/$command" ]; } || [ "$(readlink "$commands/$command")" = "$prefix/current/venv/bin/$command" ] ||
       stop 73 "$commands/$command is there and is not from here: move it away and run this again."
   done
 }
@@ -176,10 +176,10 @@ swap() { # NAME: from here on it is the version in use
   done
 }
 
-engine_version() { # the version that the running engine host is of, or nothing
+running_version() { # UNIT: the version that its process is of, or nothing
   local pid program
   systemd_runs || return 0
-  pid=$(systemctl show --property=MainPID --value onegate-engine.service)
+  pid=$(systemctl show --property=MainPID --value "$1")
   [ "$pid" != 0 ] && IFS= read -r -d '' program <"/proc/$pid/cmdline" || return 0
   program=${program#"$prefix"/}
   printf '%s\n' "${program%%/*}"
@@ -187,7 +187,7 @@ engine_version() { # the version that the running engine host is of, or nothing
 
 remove_old_versions() { # the one before stays, to go back to; and one that still runs
   local kept place
-  kept=" $(readlink "$prefix/current") $(readlink "$prefix/previous" || true) $(engine_version) "
+  kept=" $(readlink "$prefix/current") $(readlink "$prefix/previous" || true) $(running_version onegate-engine.service) $(running_version onegate.service) "
   for place in "$prefix"/*/venv; do
     place=${place%/venv}
     case $place in "$prefix"/current | "$prefix"/previous) continue ;; esac
@@ -199,13 +199,18 @@ start_services() { # FRESH NAME
   local running
   if ! systemd_runs; then
     [ "$1" != yes ] || systemctl enable --quiet onegate.socket onegate.service
+    touch "$prefix/enabled-once"
     say "systemd does not run here, so nothing was started; the next boot does it."
     return 0
   fi
   systemctl daemon-reload
   systemd-tmpfiles --create "$library/tmpfiles.d/onegate.conf"
   [ "$1" != yes ] || systemctl enable --quiet onegate.socket onegate.service
-  if ! systemctl --quiet is-enabled onegate.service; then
+  touch "$prefix/enabled-once"
+  running=$(running_version onegate.service)
+  # What runs decides, not what this run has changed: the one before may have broken off.
+  [ -z "$running" ] || [ "$running" = "$2" ] || changed=yes
+  if [ -z "$running" ] && ! systemctl --quiet is-enabled onegate.service; then
     say "onegate.service is disabled and stays so: sudo systemctl enable --now onegate.socket onegate.service"
     return 0
   fi
@@ -216,7 +221,7 @@ start_services() { # FRESH NAME
   else
     systemctl start onegate.service
   fi || stop 69 "onegate.service did not start: journalctl -u onegate.service -n 20 says why; mend it and run this again."
-  running=$(engine_version)
+  running=$(running_version onegate-engine.service)
   if [ -n "$running" ] && [ "$running" != "$2" ] &&
     ! cmp -s "$prefix/$running/engine-digest" "$prefix/$2/engine-digest"; then
     say "The engine has changed; its host is started anew"
@@ -225,7 +230,8 @@ start_services() { # FRESH NAME
 }
 
 lock_system() {
-  mkdir -p "$prefix"
+  mkdir -p "$prefix" 2>/dev/null && [ -w "$prefix" ] ||
+    stop 73 "$prefix can't be made or written: is /opt read-only or full? Mend that and run this again."
   exec 8<"$prefix"
   flock -n 8 || { say "Another install.sh is at work; waiting for it." && flock 8; }
 }
@@ -243,7 +249,7 @@ verb_install() {
   compile=--compile
   find_system_python
   check_commands
-  [ ! -e "$prefix/current" ] || fresh=no
+  [ ! -e "$prefix/enabled-once" ] || fresh=no
   if [ -e "$config" ]; then
     [ -z "$engine" ] || say "Notice: $config is there already and is kept: engine.kind is changed in it."
   else
@@ -274,6 +280,7 @@ verb_uninstall() {
   [ $# -le 1 ] || stop 64 "uninstall does not take '$2': see ./install.sh --help."
   need_root uninstall "$@"
   need_systemd
+  [ ! -d "$prefix" ] || lock_system
   # By name and the socket first, or a client's next connection would start the daemon again.
   for unit in $UNITS; do
     [ -e "$library/systemd/system/$unit" ] || continue
