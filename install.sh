@@ -409,10 +409,10 @@ boot_tier() {
     # Said, and no failure anywhere: no package would change it.
     not_run+=("boot: this machine cannot mount what a booted copy of it needs: use one that is no container")
   else
-    pytest_tier boot 300 tests/systemd
+    pytest_tier boot 360 tests/systemd
     return
   fi
-  pytest_tier boot 300 tests/systemd/test_units.py
+  pytest_tier boot 360 tests/systemd/test_units.py
 }
 
 verb_test() {

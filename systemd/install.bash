@@ -12,6 +12,7 @@
 prefix=/opt/onegate
 config=/etc/onegate/onegate.toml
 commands=/usr/local/bin
+accounts=$prefix/accounts # users and groups that were made here, one a line
 library=/usr/local/lib # units of software that no package brought: systemd.unit(5)
 UNITS="onegate.socket onegate.service onegate-engine.service"
 
@@ -91,18 +92,26 @@ engine_digest() { # PLACE
   } | sha256sum | cut -d ' ' -f 1
 }
 
-install_models() { # shared between versions: a version that has the same model has the same path
-  local requirement place requirements
-  requirements=$("$python" -m onegate.engines.models requirements)
-  for requirement in $requirements; do
-    place=$prefix/models/$requirement
-    if [ ! -d "$place" ]; then
-      rm -rf "$place.new"
-      install_packages --no-deps --target "$place.new" "$requirement"
-      mv -T "$place.new" "$place"
-    fi
-    printf '%s\n' "$place" >>"$(site_packages)/onegate-models.pth"
+model_places() { # shared between versions: a version that has the same model has the same path
+  "$python" -m onegate.engines.models requirements | sed "s|^|$prefix/models/|"
+}
+
+fetch_models() {
+  local place
+  for place in $(model_places); do
+    [ ! -d "$place" ] || continue
+    rm -rf "$place.new"
+    install_packages --no-deps --target "$place.new" "${place##*/}"
+    mv -T "$place.new" "$place"
   done
+}
+
+mend_models() {
+  ! "$python" -m onegate.engines.models verify >/dev/null 2>&1 || return 0
+  say "A model in $prefix/models is damaged and is fetched again"
+  # shellcheck disable=SC2046 # one word per place
+  rm -rf $(model_places)
+  fetch_models
   "$python" -m onegate.engines.models verify >/dev/null || exit # it has said what is wrong
 }
 
@@ -122,7 +131,8 @@ make_version() { # PLACE: does nothing when it is complete already
   tar -C "$root" --exclude='*.pyc' -c pyproject.toml README.md LICENSE daemon | tar -C "$place/source" -x
   install_packages "${place}/source[$BASE_EXTRAS]"
   rm -rf "$place/source"
-  install_models
+  fetch_models
+  model_places >"$(site_packages)/onegate-models.pth"
   cp -R "$root/systemd" "$root/README.md" "$root/LICENSE" "$root/daemon/onegate/config/CONFIG.md" "$place"
   install -m 0755 "$root/systemd/onegate-engine" "$place/libexec/onegate-engine"
   # Everybody may look, root alone may change.
@@ -140,11 +150,27 @@ put() { # FILE TARGET: sets changed where the target was another one
   changed=yes
 }
 
+check_accounts() { # a login of that name is not the daemon, and must not become it
+  local name
+  for name in onegate onegate-engine; do
+    ! getent passwd $name >/dev/null || grep -qsx $name "$accounts" ||
+      stop 73 "there is a user '$name' that is not from here: rename it (sudo usermod -l NEW $name) or remove it, and run this again."
+  done
+}
+
+note_accounts() { # before they are made, so that an interrupted run leaves none that nobody knows
+  local name
+  for name in onegate-engine onegate onegate-clients onegate-admin; do
+    getent passwd $name >/dev/null || getent group $name >/dev/null || printf '%s\n' $name >>"$accounts"
+  done
+}
+
 put_system_files() {
   local unit
   for unit in $UNITS; do put "$root/systemd/$unit" "$library/systemd/system/$unit"; done
   put "$root/systemd/sysusers.d/onegate.conf" "$library/sysusers.d/onegate.conf"
   put "$root/systemd/tmpfiles.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
+  note_accounts
   systemd-sysusers "$library/sysusers.d/onegate.conf" ||
     stop 73 "the users and groups could not be made: mend what it says above and run this again."
   if [ ! -e "$config" ]; then
@@ -256,8 +282,10 @@ verb_install() {
     choose_engine "onegate"
   fi
   lock_system
+  check_accounts
   name=$(version_name)
   make_version "$prefix/$name"
+  mend_models
   if [ -e "$config" ]; then
     "$venv/bin/onegate" check-config "$config" >/dev/null ||
       stop 78 "this version can't read $config: mend what it says above and run this again; nothing in use was changed."
@@ -299,11 +327,11 @@ verb_uninstall() {
   for name in onegate onegated; do
     [ "$(readlink "$commands/$name" || true)" != "$prefix/current/venv/bin/$name" ] || rm "$commands/$name"
   done
-  rm -rf "$prefix" /run/onegate /run/onegate-engine /var/lib/onegate /var/cache/onegate-engine
-  for name in onegate-engine onegate; do ! getent passwd $name >/dev/null || userdel $name; done
-  for name in onegate-engine onegate onegate-clients onegate-admin; do
-    ! getent group $name >/dev/null || groupdel $name
+  for name in $(cat "$accounts" 2>/dev/null); do
+    ! getent passwd "$name" >/dev/null || userdel "$name"
+    ! getent group "$name" >/dev/null || groupdel "$name"
   done
+  rm -rf "$prefix" /run/onegate /run/onegate-engine /var/lib/onegate /var/cache/onegate-engine
   if [ -n "$purge" ]; then
     rm -rf /etc/onegate
     for unit in $UNITS; do rm -rf "/etc/systemd/system/$unit.d"; done

@@ -6,8 +6,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from onegate.cli.exits import Exit
-from onegate.cli.options import Json
+from onegate.cli.options import Json, Socket
 from onegate.cli.terminal import complain, say, say_json
+from onegate.client.sync import Client
 from onegate.config import Config, ConfigError, ConfigProblem, load, socket_path, warnings
 
 # What `ExecCondition=` of a unit takes for "not here", and not for a failure.
@@ -25,12 +26,17 @@ def check_config(
             help="Say with exit code 0 or 1 whether the engine lives in an engine host.",
         ),
     ] = False,
+    running: Annotated[
+        bool,
+        Parameter(negative="", help="Also ask the running daemon whether it could take the file."),
+    ] = False,
     json: Json = False,
+    socket: Socket = None,
 ) -> int:
     """Read a configuration as the daemon would, and list every mistake with its place.
 
     Exit code 78 if there is any. What works but is probably not meant is a warning. Neither the
-    daemon nor the engine is needed.
+    daemon nor the engine is needed, but with --running: a reload can't take away a class.
 
     **Examples**
 
@@ -40,7 +46,9 @@ def check_config(
     ```
     """
     config, errors = read(file)
-    if config is None:
+    if running and config is not None:
+        errors = missed(config, socket)
+    if config is None or errors:
         if json:
             say_json({"file": str(file), "errors": _rows(errors), "warnings": []})
         else:
@@ -68,6 +76,15 @@ def read(file: Path) -> tuple[Config | None, list[ConfigProblem]]:
     except ConfigError as error:
         return None, error.errors
     return config, []
+
+
+def missed(config: Config, socket: str | None) -> list[ConfigProblem]:
+    """Classes that the running daemon has, and the file has not. Raises what the client raises."""
+    with Client(socket, app="onegate check-config") as gate:
+        there = [found.name for found in gate.status().classes]
+    gone = [name for name in there if name not in {found.name for found in config.classes}]
+    text = "is taken away, which only a restart can: restart the daemon"
+    return [ConfigProblem(f"class.{name}", text) for name in gone]
 
 
 def _say_host(file: Path, config: Config, json: bool) -> int:

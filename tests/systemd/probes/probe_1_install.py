@@ -43,6 +43,14 @@ def test_a_plain_user_is_told_to_use_sudo() -> None:
     assert "sudo ./install.sh" in done.stderr
 
 
+def test_a_login_of_that_name_does_not_become_the_daemon() -> None:
+    sh("useradd", "onegate")
+    done = install(check=False)
+    sh("userdel", "onegate")
+    assert done.returncode == 73
+    assert "a user 'onegate' that is not from here" in done.stderr
+
+
 def test_install() -> None:
     began = now()
     done = install()
@@ -118,3 +126,14 @@ def test_installed_twice_is_installed_once() -> None:
     assert sorted(os.listdir(PREFIX)) == places
     assert [pid(unit) for unit in UNITS[1:]] == pids
     assert prop("onegate.service", "NRestarts") == "0"
+
+
+def test_a_damaged_model_is_mended() -> None:
+    (model,) = PREFIX.glob("models/*/*/*.gguf")
+    with model.open("r+b") as file:
+        file.seek(1_000_000)
+        byte = file.read(1)[0]
+        file.seek(1_000_000)
+        file.write(bytes([byte ^ 1]))
+    assert "is damaged and is fetched again" in install().stdout
+    sh(PREFIX / "current/venv/bin/python", "-m", "onegate.engines.models", "verify")

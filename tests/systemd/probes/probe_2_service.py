@@ -111,9 +111,19 @@ def test_reload_takes_a_good_file_and_refuses_a_broken_one() -> None:
     assert done.returncode != 0
     assert "nonsense" in journal("onegate.service")
     assert status()["gate"]["max_in_flight"] == 17
-    configure(before, restart=False)
+    more = before + '\n[[class]]\nname = "later"\nrank = 7\n'
+    configure(more, restart=False)
     systemctl("reload", "onegate.service")
-    until(lambda: status()["gate"]["max_in_flight"] != 17, "the old limit")
+    until(lambda: len(status()["classes"]) == 4, "another class")
+    configure(before, restart=False)
+    done = systemctl("reload", "onegate.service", check=False)
+    assert done.returncode != 0, "a class can't be taken away from requests that are in it"
+    assert "class.later" in journal("onegate.service")
+    assert len(status()["classes"]) == 4
+    systemctl("restart", "onegate.service")
+    ready()
+    assert len(status()["classes"]) == 3
+    daemon = pid("onegate.service")
     assert pid("onegate.service") == daemon
     assert prop("onegate.service", "ActiveState") == "active"
 

@@ -1,5 +1,6 @@
 """Taken away again: the machine is as it was, but for the configuration."""
 
+import os
 from pathlib import Path
 
 from tests.systemd.machine import CONFIG, active, install, left_behind, sh, systemctl
@@ -28,3 +29,23 @@ def test_purge_takes_the_configuration_too() -> None:
 
 def test_once_more_is_no_error() -> None:
     assert "removed" in install("uninstall").stdout
+
+
+def test_an_interrupted_installation_is_completed_by_the_next() -> None:
+    trap = Path("/srv/trap")
+    trap.mkdir()
+    (trap / "systemctl").write_text(
+        '#!/bin/sh\n[ "$1" != daemon-reload ] || kill -9 $PPID\nexec /usr/bin/systemctl "$@"\n',
+        encoding="utf-8",
+    )
+    (trap / "systemctl").chmod(0o755)
+    done = install(check=False, PATH=f"{trap}:{os.environ['PATH']}")
+    assert done.returncode != 0
+    assert not active("onegate.socket")
+    assert "is installed" in install().stdout
+    for unit in ("onegate.socket", "onegate.service"):
+        assert active(unit)
+        assert systemctl("is-enabled", unit).stdout == "enabled\n"
+    install("uninstall", "--purge")
+    sh("rm", "-r", trap)
+    assert left_behind() == []

@@ -198,7 +198,8 @@ def given() -> type[Given]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     made = Gate()
     verbs = ("ask", "chat", "whoami", "capacity", "status", "wait_ready", "metrics", "pause")
-    for verb in (*verbs, "unpause", "cancel", "usage", "release_gpu", "checkup_daemon"):
+    more = ("unpause", "cancel", "usage", "release_gpu", "checkup_daemon", "check_config")
+    for verb in (*verbs, *more):
         monkeypatch.setattr(f"onegate.cli.{verb}.Client", made)
     return made
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onegate.cli.main import run
+from onegate.client.errors import Unavailable
 
 BAD = '[gate]\nmax_in_flight = 0\nmax_in_fligth = 3\n[[class]]\nname = "batch"\nrank = "high"\n'
 
@@ -109,3 +110,31 @@ def test_a_bad_file_needs_correcting_first(file: Path, capsys: Any) -> None:
     file.write_text(BAD)
     assert run(["check-config", "--needs-host", str(file)]) == 78
     assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+CLASSES = '[[class]]\nname = "night"\nrank = 3\n'
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_a_class_that_the_running_daemon_has_is_missed(
+    file: Path, gate: Any, given: Any, capsys: Any, json_too: bool
+) -> None:
+    names = ("interactive", "loop", "batch", "night")
+    gate.answers["status"] = given.status(classes=[given.cls(name=name) for name in names])
+    more = ["--json"] if json_too else []
+    file.write_text(CLASSES)
+    assert run(["check-config", "--running", "--socket", "/s", str(file), *more]) == 0
+    file.write_text("")
+    capsys.readouterr()
+    assert run(["check-config", "--running", "--socket", "/s", str(file), *more]) == 78
+    captured = capsys.readouterr()
+    assert "class.night" in (captured.out if json_too else captured.err)
+    assert [opened["socket"] for opened in gate.opened] == ["/s", "/s"]
+
+
+def test_without_a_daemon_nothing_is_known_of_it(file: Path, gate: Any, capsys: Any) -> None:
+    gate.answers["open"] = Unavailable("no daemon")
+    file.write_text("")
+    assert run(["check-config", "--running", str(file)]) == 69
+    file.write_text(BAD)
+    assert run(["check-config", "--running", str(file)]) == 78
