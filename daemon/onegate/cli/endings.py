@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 T = TypeVar("T")
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Endings:
@@ -26,7 +26,7 @@ class Endings:
 
     def __enter__(self) -> Self:
         # One that is ignored stays ignored: `nohup` asked for that.
-        found = {number: signal.getsignal(number) for number in _NUMBERS}
+        found = {number: signal.getsignal(number) for number in ENDINGS}
         for number, handler in found.items():
             if handler is not signal.SIG_IGN:
                 self._before[number] = handler

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from onegate.cli.endings import ENDINGS
+
 # Longer than a drain without running work takes, short enough for whoever watches.
 STOP_TIMEOUT_S = 15.0
 LOG_LINES_SHOWN = 5
@@ -21,7 +23,6 @@ _NOT_INHERITED = (
     *("ONEGATE_SOCKET", "ONEGATE_CONFIG", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
     *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
 )
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DaemonEnded(Exception):
@@ -114,7 +115,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def _unimpressed() -> Iterator[None]:
     """Signals that would end this process are ignored meanwhile."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDINGS}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
     try:
         yield
     finally:

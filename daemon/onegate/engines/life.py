@@ -111,8 +111,7 @@ class HostLife:
                     break  # its children may hold the connection open
             return self._link_error() or await self._end_of_host()
         finally:
-            self._connection.kill()
-            self._link.abort()
+            self.kill()
 
     def _silent(self, silence_ns: int) -> str | None:
         if silence_ns > self._connection.hello_s * _NS_PER_S:

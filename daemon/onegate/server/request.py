@@ -78,14 +78,16 @@ def queued_message(live: LiveRequest, standing: Standing) -> Queued:
     )
 
 
-def failed_message(live: LiveRequest, ending: Ending) -> Failed:
-    """The last message of a request that did not finish."""
+def failed_message(
+    ending: Ending, phase: Phase, *, id: int | None = None, rid: str | None = None
+) -> Failed:
+    """The last message of a request that did not finish; without an id, of a whole connection."""
     return Failed(
-        id=live.id,
-        rid=live.rid,
+        id=id,
+        rid=rid,
         reason=ending.reason,
         message=ending.message,
-        phase=live.phase,
+        phase=phase,
         retryable=ending.can_retry,
         retry_after_ms=ending.retry_after_ms,
         limit=ending.limit,
@@ -142,6 +144,6 @@ async def carry_out(
 
 def _end(live: LiveRequest, ending: Ending, account: Account) -> None:
     try:
-        live.client.send(failed_message(live, ending))
+        live.client.send(failed_message(ending, live.phase, id=live.id, rid=live.rid))
     finally:
         account(live, ending.outcome, ending.reason)

@@ -40,7 +40,7 @@ from onegate.server.outcome import (
     RequestEnded,
 )
 from onegate.server.peercred import Peer
-from onegate.server.request import carry_out, too_long
+from onegate.server.request import carry_out, failed_message, too_long
 from onegate.server.services import Services
 
 # How long what was said last may take to leave before the connection is cut.
@@ -334,7 +334,6 @@ class Session(asyncio.Protocol):
                 limit=most,
                 used=len(self.live),
             )
-        gate = self.services.config.gate
         full = self.services.live.full(
             self.principal, gate.max_queued_requests + gate.max_in_flight
         )
@@ -371,20 +370,7 @@ class Session(asyncio.Protocol):
 
     def refuse(self, id: int, ending: Ending) -> None:
         """Refuse a request that never came to live."""
-        self.send(
-            m.Failed(
-                id=id,
-                reason=ending.reason,
-                message=ending.message,
-                phase=Phase.ARRIVAL,
-                retryable=ending.can_retry,
-                retry_after_ms=ending.retry_after_ms,
-                limit=ending.limit,
-                used=ending.used,
-                path=ending.path,
-                models=None if ending.models is None else list(ending.models),
-            )
-        )
+        self.send(failed_message(ending, Phase.ARRIVAL, id=id))
 
     # --- bytes out ------------------------------------------------------------------------------
 
@@ -446,18 +432,7 @@ class Session(asyncio.Protocol):
         if self._closing:
             return
         phase = Phase.ARRIVAL if self._greeted else Phase.HANDSHAKE
-        last = m.Failed(
-            reason=ending.reason,
-            message=ending.message,
-            phase=phase,
-            retryable=ending.can_retry,
-            retry_after_ms=ending.retry_after_ms,
-            limit=ending.limit,
-            used=ending.used,
-            path=ending.path,
-            models=None if ending.models is None else list(ending.models),
-        )
-        self._outgoing += self._connection.send(last)
+        self._outgoing += self._connection.send(failed_message(ending, phase))
         # What ran did not get as far as being refused: it is stopped.
         self.close(replace(ending, outcome=Outcome.ABORTED))
 

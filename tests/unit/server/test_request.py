@@ -226,7 +226,8 @@ def test_the_last_word_says_everything(trial: Trial) -> None:
         path="prompt",
         models=("tiny",),
     )
-    said = failed_message(trial.live, ending)
+    live = trial.live
+    said = failed_message(ending, live.phase, id=live.id, rid=live.rid)
     assert (said.id, said.rid, said.phase) == (3, "b-1", Phase.PREFILL)
     assert (said.reason, said.message, said.retryable) == (Reason.ENGINE_FAILED, "no", False)
     assert (said.retry_after_ms, said.limit, said.used) == (5, 1, 2)
