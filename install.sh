@@ -344,7 +344,7 @@ lint_tier() {
   run_check lint-imports --cache-dir "$venv/cache/import-linter"
   if command -v shellcheck >/dev/null; then
     say "-- shellcheck"
-    if shellcheck -x install.sh systemd/onegate-engine tests/systemd/boot.sh .ci/run; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    if shellcheck -x install.sh systemd/onegate-engine tests/systemd/*.sh .ci/run; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
   else
     leave_out lint "shellcheck is not installed (Debian, Ubuntu: sudo apt install shellcheck)"
   fi
@@ -398,21 +398,21 @@ run_tier() {
 # The units, and a machine of their own to boot: PID 1 is systemd, the disk a copy that is thrown
 # away. The units' own tests need neither root nor a boot.
 boot_tier() {
+  local lacks
   if [ "$(id -u)" -ne 0 ]; then
     leave_out boot "booting needs root: sudo ./install.sh test boot"
   elif ! command -v systemd-nspawn >/dev/null; then
     leave_out boot "systemd-nspawn is not installed (Debian, Ubuntu: sudo apt install systemd-container)"
-  elif ! unshare --mount --propagation=private sh -c '
-    mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work /mnt/root &&
-      mount -t overlay none -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root &&
-      mount -t cgroup2 none /sys/fs/cgroup' 2>/dev/null; then
-    # Said, and no failure anywhere: no package would change it.
-    not_run+=("boot: this machine cannot mount what a booted copy of it needs: use one that is no container")
+  elif lacks=$(tests/systemd/needs.sh | paste -sd ';' -) && [ -n "$lacks" ]; then
+    # Said, now and at the end, and no failure anywhere: no package would change it.
+    lacks="no booted copy of this machine: $lacks: use one that is no container"
+    say "== boot: $lacks"
+    not_run+=("boot: $lacks")
   else
     pytest_tier boot 360 tests/systemd
     return
   fi
-  pytest_tier boot 360 tests/systemd/test_units.py
+  pytest_tier boot 360 tests/systemd/test_{units,fresh,needs}.py
 }
 
 verb_test() {

@@ -15,6 +15,7 @@ commands=/usr/local/bin
 accounts=$prefix/accounts # users and groups that were made here, one a line
 library=/usr/local/lib # units of software that no package brought: systemd.unit(5)
 UNITS="onegate.socket onegate.service onegate-engine.service"
+nvidia=$library/systemd/system/onegate-engine.service.d/nvidia.conf
 
 # PrivateIPC= of the units is the youngest thing in them.
 NEED_SYSTEMD=248
@@ -150,6 +151,37 @@ put() { # FILE TARGET: sets changed where the target was another one
   changed=yes
 }
 
+has_nvidia() {
+  local place
+  for place in /dev/nvidia0 /dev/nvidiactl /proc/driver/nvidia; do
+    [ ! -e "$place" ] || return 0
+  done
+  return 1
+}
+
+# What opens the GPU to the engine's unit, where there is one, and nothing where there is none.
+# Changes of an administrator's own are drop-ins below /etc, and stronger.
+put_nvidia() {
+  if has_nvidia; then
+    ! cmp -s "$root/systemd/nvidia.conf" "$nvidia" || return 0
+    note_engine
+    say "Found: an NVIDIA GPU; $nvidia lets onegate-engine.service open it"
+    install -D -m 0644 "$root/systemd/nvidia.conf" "$nvidia"
+  elif [ -e "$nvidia" ]; then
+    note_engine
+    rm_nvidia
+  fi
+}
+
+note_engine() { # its host runs in another sandbox from now on; on the disk, should this run break off
+  [ -z "$(running_version onegate-engine.service)" ] || : >"$prefix/engine-changed"
+}
+
+rm_nvidia() {
+  rm -f "$nvidia"
+  rmdir --ignore-fail-on-non-empty "${nvidia%/*}" 2>/dev/null || true # it may have been gone before
+}
+
 check_accounts() { # a login of that name is not the daemon, and must not become it
   local name
   for name in onegate onegate-engine; do
@@ -168,6 +200,7 @@ note_accounts() { # before they are made, so that an interrupted run leaves none
 put_system_files() {
   local unit
   for unit in $UNITS; do put "$root/systemd/$unit" "$library/systemd/system/$unit"; done
+  put_nvidia
   put "$root/systemd/sysusers.d/onegate.conf" "$library/sysusers.d/onegate.conf"
   put "$root/systemd/tmpfiles.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
   note_accounts
@@ -248,11 +281,12 @@ start_services() { # FRESH NAME
     systemctl start onegate.service
   fi || stop 69 "onegate.service did not start: journalctl -u onegate.service -n 20 says why; mend it and run this again."
   running=$(running_version onegate-engine.service)
-  if [ -n "$running" ] && [ "$running" != "$2" ] &&
-    ! cmp -s "$prefix/$running/engine-digest" "$prefix/$2/engine-digest"; then
+  if [ -n "$running" ] && { [ -e "$prefix/engine-changed" ] || { [ "$running" != "$2" ] &&
+    ! cmp -s "$prefix/$running/engine-digest" "$prefix/$2/engine-digest"; }; }; then
     say "The engine has changed; its host is started anew"
     systemctl restart onegate-engine.service
   fi
+  rm -f "$prefix/engine-changed"
 }
 
 lock_system() {
@@ -316,6 +350,7 @@ verb_uninstall() {
     systemctl disable --quiet "$unit" 2>/dev/null || true # the engine's has nothing to disable
   done
   for unit in $UNITS; do rm -f "$library/systemd/system/$unit"; done
+  rm_nvidia
   rm -f "$library/sysusers.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
   rmdir -p --ignore-fail-on-non-empty "$library/systemd/system" "$library/sysusers.d" \
     "$library/tmpfiles.d" 2>/dev/null || true # they may have been gone before

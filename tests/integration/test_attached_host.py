@@ -66,9 +66,12 @@ def wires(host: Manager) -> Iterator[Callable[[], Wire]]:
 async def attach(host: Manager) -> AsyncIterator[Callable[..., object]]:
     daemons: list[Daemon] = []
 
-    async def start(config: EngineConfig | None = None, **given: object) -> Daemon:
+    async def start(
+        config: EngineConfig | None = None, *, cold: bool = False, **given: object
+    ) -> Daemon:
         daemon = Daemon(config or scripted(host_socket=host.path, **given))
         daemons.append(daemon)
+        daemon.engine.keep_cold(cold)
         await daemon.engine.start(daemon.events.append)
         return daemon
 
@@ -104,6 +107,22 @@ async def test_a_daemon_that_ends_leaves_the_model_to_the_next(host, attach):
         assert daemon.engine.health().state == "stopped"
     assert alive(host.pid)
     assert host.log.count("serves the daemon with process id") == 3
+
+
+async def test_a_host_that_is_to_stay_cold_loads_nothing_and_one_that_has_loaded_lets_go(
+    host, attach
+):
+    daemon = await attach(cold=True)
+    await until(lambda: states(daemon) >= {PoolState.COLD})
+    assert loads(daemon) == 0
+    assert PoolState.READY not in states(daemon)
+    daemon.engine.keep_cold(False)
+    await daemon.engine.load("scripted")
+    await until(lambda: loads(daemon) == 1)
+    await daemon.engine.aclose(10.0)
+    heir = await attach(cold=True)
+    await until(lambda: heir.engine.pools()[0].state is PoolState.COLD)
+    assert loads(heir) == 1
 
 
 async def test_closing_in_the_middle_of_streams_ends_them_and_not_the_host(host, attach):
@@ -226,12 +245,33 @@ def test_exit_is_carried_out(host, wires):
     assert host.process.wait(PATIENCE_S) == 0
 
 
-def test_one_that_speaks_nonsense_is_left_and_the_model_stays(host, wires):
+def says_deep(wire: Wire) -> None:
+    deep = b"\x91" * 100_000 + b"\xc0"
+    wire.sock.sendall(frame(b"\x82\xa1t\xa6attach\xa6engine\x81\xa1x" + deep))
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        lambda wire: wire.sock.sendall(frame(b"\xc1")),
+        says_deep,
+        lambda wire: wire.attach(a_ms=float("nan")),
+        lambda wire: wire.attach(switch_cost_ms=float("inf")),
+        lambda wire: wire.attach(max_seqs=-1),
+    ],
+    ids=["no message", "deep", "nan", "infinity", "negative"],
+)
+def test_one_that_speaks_nonsense_is_left_and_the_model_stays(host, wires, says):
     wire = wires()
     wire.ready()
-    wire.sock.sendall(frame(b"\xc1"))
+    says(wire)
     while wire.receive() is not None:
         pass
+    first = wires()
+    says(first)
+    while first.receive() is not None:
+        pass
+    assert "Traceback" not in host.log
     heir = wires()
     heir.attach()
     (pool,) = heir.receive_a(HostHello).pools
@@ -241,9 +281,10 @@ def test_one_that_speaks_nonsense_is_left_and_the_model_stays(host, wires):
 def test_a_user_who_may_not_is_turned_away(tmp_path):
     host = Manager(tmp_path, None, "--peer-uid", str(os.geteuid() + 1), "nobody")
     try:
-        wire = host.connect()
-        with wire.sock:
-            assert wire.receive() is None
+        for _ in range(2):  # at the second one the first has been told of
+            wire = host.connect()
+            with wire.sock:
+                assert wire.receive() is None
         assert alive(host.pid)
         assert f"of uid {os.geteuid()} may not connect" in host.log
     finally:

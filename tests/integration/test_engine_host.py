@@ -222,13 +222,39 @@ def test_another_version_of_the_wire_is_told_and_the_host_leaves(wire):
     assert wire.process.wait(PATIENCE_S) == 76
 
 
+DEEP = b"\x91" * 100_000 + b"\xc0"
+
+
 @pytest.mark.parametrize(
-    "first", [b"\xc1", msgspec.msgpack.encode({"t": "submit"}), msgspec.msgpack.encode([1])]
+    "message",
+    [
+        b"\xc1",
+        msgspec.msgpack.encode({"t": "submit"}),
+        msgspec.msgpack.encode([1]),
+        b"\x82\xa1t\xa6attach\xa6engine\x81\xa1x" + DEEP,
+        b"\x82\xa1t\xa5abort\xa2id" + DEEP,
+    ],
+    ids=["no msgpack", "half", "no map", "deep attach", "deep abort"],
 )
-def test_a_first_message_that_is_none_ends_the_host(wire, first):
-    wire.sock.sendall(frame(first))
-    assert wire.receive() is None
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_message_that_is_none_ends_the_host_with_a_sentence(wire, message, attached):
+    if attached:
+        wire.ready()
+    wire.sock.sendall(frame(message))
+    while wire.receive() is not None:
+        pass
     assert wire.process.wait(PATIENCE_S) == 76
+    said = wire.process.stderr.read()
+    assert said.startswith(b"the daemon broke the wire: ")
+    assert said.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("harm", [{"a_ms": float("nan")}, {"switch_cost_ms": float("inf")}])
+def test_settings_that_are_no_numbers_end_the_host_with_a_sentence(wire, harm):
+    wire.attach(**harm)
+    assert wire.receive() is None
+    assert wire.process.wait(PATIENCE_S) == 78
+    assert wire.process.stderr.read().count(b"\n") == 1
 
 
 def test_settings_that_are_wrong_are_named(wire):

@@ -608,9 +608,13 @@ def test_the_clock_of_what_waits_in_a_paused_class_runs_on(gate: Observed) -> No
         _set_class(admin, "unpause", "batch")
 
 
-def test_a_pause_that_ended_before_it_began_changes_nothing(gate: Observed) -> None:
+@pytest.mark.parametrize("until_ms", [0, 2**53])
+def test_a_pause_that_ends_before_it_begins_or_never_is_refused(
+    gate: Observed, until_ms: int
+) -> None:
     with gate.greeted(**{"class": "batch"}) as raw:
-        assert _set_class(raw, "pause", "batch", until_ms=0)["t"] == "ack"
-        gate.wait(lambda: not gate.class_("batch")["paused"])
+        failed = _set_class(raw, "pause", "batch", until_ms=until_ms)
+        assert (failed["reason"], failed["path"]) == ("invalid", "until_ms")
+        assert not gate.class_("batch")["paused"]
         raw.ask(1, ONE_TOKEN)
         assert raw.end(1)["t"] == "done"

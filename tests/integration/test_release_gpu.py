@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.conftest import OPENVINO, running_daemon
+from tests.integration.conftest import OPENVINO, Daemon, grant, running_daemon
 from tests.integration.daemon import Observed, observed, scripted
 from tests.integration.raw import Raw, applied
 from tests.integration.test_engine_death import FAST
@@ -186,6 +187,149 @@ def test_the_command(gate: Observed) -> None:
     done = onegate(gate, "release-gpu", "--end", "--json")
     assert json.loads(done.stdout) == {"released": False, "applied": True}
     assert onegate(gate, "ask", "hi [[tokens:2]]").returncode == 0
+
+
+# --- over the end of the daemon -------------------------------------------------------------------
+
+
+@dataclass
+class Kept:
+    """A daemon with a directory for its state, to be ended in any way and started again."""
+
+    directory: Path
+    timeout_s: float
+    last: subprocess.Popen[bytes] | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "state" / "closed.jsonl"
+
+    def start(self) -> Observed:
+        """Started, and answering; whether a model is loaded is another question."""
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        state = f'[usage]\ndirectory = "{self.file.parent}"\n'
+        config = scripted(engine=FAST, rest=state, max_seqs=1, a_ms=2.0, switch_cost_ms=50.0)
+        file, path = self.directory / "onegate.toml", str(self.directory / "onegate.sock")
+        file.write_text(config + grant(os.getuid()), encoding="utf-8")
+        with (self.directory / "log").open("ab") as log:
+            self.last = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "onegate.server.main"),
+                    *("--config", file, "--socket", path),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        daemon = Daemon(self.directory, self.last, path, self.timeout_s)
+        daemon.wait(lambda: answers(daemon))
+        return Observed(daemon)
+
+    def end(self, number: signal.Signals) -> None:
+        """End what was started last."""
+        assert self.last is not None
+        self.last.send_signal(number)
+        self.last.wait(self.timeout_s)
+
+
+def answers(daemon: Daemon) -> bool | None:
+    """Whether it does, told in the way that `Daemon.wait` wants."""
+    try:
+        with Raw.connect(daemon.socket, daemon.timeout_s) as raw:
+            return bool(raw.greet()) or None
+    except OSError:
+        return None
+
+
+@pytest.fixture
+def kept(tmp_path: Path, timeout_factor: float) -> Iterator[Kept]:
+    made = Kept(tmp_path / "d", 60 * timeout_factor)
+    yield made
+    if made.last is not None and made.last.poll() is None:
+        made.end(signal.SIGTERM)
+        assert made.last.returncode == 0
+    log = (made.directory / "log").read_text(encoding="utf-8")
+    assert "Traceback" not in log
+    assert " bug " not in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_outlives_the_daemon(kept: Kept, number: signal.Signals) -> None:
+    gate = kept.start()
+    gate.daemon.wait_ready()
+    end_ms = until(3600)
+    with gate.greeted(features=RELEASE) as raw:
+        released(raw, until_ms=end_ms)
+        raw.say("pause", id=7, **{"class": "batch"})
+        assert applied(raw.expect("ack", 7))
+        kept.end(number)  # as soon as that is said
+    gate = kept.start()
+    pool = gate.pool()
+    assert pool["state"] == "released"
+    assert abs(pool["released_until_ms"] - end_ms) < 50
+    assert gate.class_("batch")["paused"]
+    with gate.greeted(features=RELEASE) as raw:
+        raw.ask(1, TWO)
+        failed = raw.end(1)
+        assert failed["reason"] == "released"
+        assert 3_000_000 < failed["retry_after_ms"] <= 3_600_000
+        raw.say("count", id=2, prompt="how long")
+        failed = raw.end(2)
+        assert (failed["reason"], failed["phase"]) == ("released", "arrival")
+        assert 3_000_000 < failed["retry_after_ms"] <= 3_600_000
+        gate.wait(lambda: len(gate.lines("engine_free")) > 1)
+        assert gate.pool()["loads"] == 0, "what is not wanted is not loaded"
+        assert taken_back(raw)
+        raw.say("unpause", id=8, **{"class": "batch"})
+        assert applied(raw.expect("ack", 8))
+        kept.end(number)
+    gate = kept.start()
+    assert gate.pool()["state"] != "released"
+    assert not gate.class_("batch")["paused"]
+    assert not kept.file.exists()
+    with gate.greeted() as raw:
+        raw.ask(1, TWO)
+        assert raw.end(1)["t"] == "done"
+
+
+def test_it_ends_in_the_next_daemon_or_before_it(kept: Kept) -> None:
+    gate = kept.start()
+    with gate.greeted(features=RELEASE) as raw:
+        released(raw, until_ms=until(4))
+    kept.end(signal.SIGKILL)
+    gate = kept.start()
+    with gate.greeted() as raw:
+        gate.wait(lambda: gate.pool()["state"] != "released")
+        raw.ask(1, TWO)
+        assert raw.end(1)["t"] == "done"
+    gate.wait(lambda: not kept.file.exists())
+    with gate.greeted(features=RELEASE) as raw:
+        released(raw, until_ms=until(0.5))
+        kept.end(signal.SIGKILL)
+    time.sleep(0.5)
+    gate = kept.start()
+    assert gate.pool()["state"] != "released"
+    gate.wait(lambda: not kept.file.exists())
+
+
+@pytest.mark.parametrize("what", ["garbage", "pipe"])
+def test_what_cannot_be_read_keeps_no_daemon_from_starting(kept: Kept, what: str) -> None:
+    kept.file.parent.mkdir(parents=True)
+    if what == "pipe":
+        os.mkfifo(kept.file)
+        os.mkfifo(kept.file.with_name("usage.new"))
+    else:
+        kept.file.write_bytes(b"\0" * 4096)
+    gate = kept.start()
+    assert gate.lines("state_problem")
+    with gate.greeted(features=RELEASE) as raw:
+        raw.ask(1, TWO)
+        assert raw.end(1)["t"] == "done"
+        gate.wait(lambda: (kept.file.parent / "usage.jsonl").exists())
+        released(raw)
+    assert gate.status()["notices"] == []
+    kept.end(signal.SIGKILL)
+    assert kept.start().pool()["state"] == "released"
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_two_daemons_do_not_write_one_table(tmp_path: Path, timeout_factor: floa
         observed(tmp_path / "a", config, timeout_s) as first,
         observed(tmp_path / "b", config, timeout_s) as second,
     ):
-        assert second.lines("usage_problem")
+        assert second.lines("state_problem")
         (notice,) = second.status()["notices"]
         assert notice["code"] == "usage_unwritten"
         assert "another daemon" in notice["detail"]

@@ -120,6 +120,8 @@ def built(node: inspect.Type) -> st.SearchStrategy[Any]:
             return st.sampled_from(list(cls))
         case inspect.ListType(item_type=item, min_length=low):
             return st.lists(built(item), min_size=low or 0, max_size=(low or 0) + 2)
+        case inspect.FrozenSetType(item_type=item):
+            return st.frozensets(built(item), max_size=3)
         case inspect.DictType(key_type=key, value_type=value):
             return st.dictionaries(built(key), built(value), max_size=2)
         case inspect.AnyType():

@@ -41,8 +41,8 @@ clean() {
 }
 trap clean EXIT
 
-# What the host has of an installation, and of units that are none of the machine's business.
-rm -rf "$machine"/{opt,etc}/onegate "$machine"/usr/local/bin/onegate{,d}
+# What the host has of an installation.
+"$(dirname "$0")/fresh.sh" "$machine"
 mkdir -p "$machine/srv/onegate" "$machine/srv/results"
 tar -C "$checkout" --exclude=.git --exclude=.venv --exclude=node_modules --exclude=__pycache__ -c . |
   tar -C "$machine/srv/onegate" -x --no-same-owner

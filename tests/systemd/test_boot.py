@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.systemd.needs import lacks
 from tests.systemd.wheels import make_wheels
 
 HERE = Path(__file__).parent
@@ -23,14 +24,12 @@ ROOT = HERE.parents[1]
 LIMIT_S = 600
 LAST_CHARS = 4000
 
+LACKS = lacks(HERE / "needs.sh")
+
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="booting a machine needs root"),
-    pytest.mark.skipif(
-        shutil.which("systemd-nspawn") is None,
-        reason="systemd-nspawn is not installed (apt install systemd-container)",
-    ),
+    pytest.mark.skipif(LACKS != [], reason="; ".join(LACKS)),
 ]
 
 

@@ -3,6 +3,8 @@
 import grp
 import os
 import pwd
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +42,33 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+_UCRED = struct.Struct("=iII")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The process that has called listen() on a socket; `pid` 0 where the kernel does not say."""
+
+    pid: int
+    uid: int
+
+
+def listener(path: str) -> Listening | None:
+    """Who listens there, whether or not it answers; None: nobody. Raises OSError where this user
+    cannot find out."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(path)
+        except ConnectionRefusedError:
+            return None
+        except BlockingIOError:  # more wait already than there is room for
+            return Listening(0, 0)
+        found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, uid, _ = _UCRED.unpack(found)
+    return Listening(pid, uid)
 
 
 def run(*command: str) -> Ran | None:
@@ -95,7 +124,13 @@ class Machine:
     run: Callable[..., Ran | None] = run
     user_name: Callable[[int], str] = user_name
     group_of: Callable[[str], tuple[int, Sequence[str]] | None] = group_of
+    listener: Callable[[str], Listening | None] = listener
 
     def at(self, path: str) -> Path:
         """Where that absolute path is."""
         return self.root / path.lstrip("/")
+
+    @property
+    def booted(self) -> bool:
+        """Does systemd run here? sd_booted(3)."""
+        return self.at("/run/systemd/system").is_dir()

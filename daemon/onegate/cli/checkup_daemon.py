@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from onegate import __version__
 from onegate.cli.checkup import Check, Machine, Verdict
 from onegate.cli.checkup_machine import CLIENTS
+from onegate.cli.checkup_socket import alike, anew, start, unanswered
 from onegate.client.connect import socket_path
-from onegate.client.errors import NotPermitted, OnegateError
+from onegate.client.errors import NotPermitted, OnegateError, RequestError
 from onegate.client.sync import Client
 from onegate.protocol import messages as m
 from onegate.protocol.address import SYSTEM_SOCKET
 from onegate.protocol.status import PoolStatus, Status
+from onegate.source import build
 
 # A daemon that needs longer than this to say hello is in trouble.
 ANSWER_S = 10.0
@@ -20,22 +22,26 @@ ANSWER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the daemon said of itself and of the caller."""
+    """What the daemon said of itself and of the caller.
+
+    `anew` starts it again, and `alike` makes it the code that this command is, or the other way
+    round.
+    """
 
     status: Status
     whoami: m.WhoamiReport
+    anew: str
+    alike: str
 
 
 def connection(machine: Machine, socket: str | None) -> tuple[list[Check], Answers | None]:
     """Is there a socket, and does somebody answer who lets this user in?"""
     name, path = "socket", socket_path(socket)
-    start = "sudo systemctl start onegate.socket" if path == SYSTEM_SOCKET else "onegated &"
-    if path == SYSTEM_SOCKET and not os.path.isdir(machine.at("/run/systemd/system")):
-        start = "onegated &"
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        return [Check(name, Verdict.FAIL, f"there is no socket at {path}", start)], None
+        text = f"there is no socket at {path}"
+        return [Check(name, Verdict.FAIL, text, start(machine, path))], None
     except OSError as error:
         text = f"{path} cannot be looked at: {error.strerror}"
         return [Check(name, Verdict.FAIL, text, f"namei -l {path}")], None
@@ -43,15 +49,18 @@ def connection(machine: Machine, socket: str | None) -> tuple[list[Check], Answe
         return [Check(name, Verdict.FAIL, f"{path} is no socket", f"ls -l {path}")], None
     try:
         with Client(path, app="onegate doctor", connect_timeout=ANSWER_S, retry="never") as gate:
-            answers = Answers(gate.status(), gate.whoami())
+            again = anew(machine, path)
+            answers = Answers(gate.status(), gate.whoami(), again, alike(machine, path, again))
     except NotPermitted as error:
         user = machine.user_name(machine.uid)
         command = f"sudo usermod -aG {CLIENTS} {user}"
         if path != SYSTEM_SOCKET:
             command = f"ls -l {path}"
         return [Check(name, Verdict.FAIL, str(error), command)], None
+    except RequestError as error:  # an answer all the same
+        return [Check(name, Verdict.FAIL, str(error), "onegate wait-ready")], None
     except OnegateError as error:
-        return [Check(name, Verdict.FAIL, str(error), start)], None
+        return [unanswered(machine, path, str(error))], None
     return [Check(name, Verdict.OK, f"the daemon answers at {path}")], answers
 
 
@@ -59,10 +68,11 @@ def daemon(answers: Answers) -> list[Check]:
     """Its version, what it is doing, and what it complains about itself."""
     name, status = "daemon", answers.status
     found = []
-    if status.version != __version__:
-        text = f"the daemon is version {status.version}, and this command {__version__}"
-        restart = "sudo systemctl restart onegate.service"
-        found.append(Check(name, Verdict.WARN, text, restart))
+    if status.version != (mine := build(__version__)):
+        # Two checkouts of one number differ behind the +, and so does a daemon that was started
+        # before its code was changed.
+        text = f"the daemon runs {status.version}, and this command is {mine}"
+        found.append(Check(name, Verdict.WARN, text, answers.alike))
     if status.state != "serving":
         text = f"it is {status.state}, and takes nothing new"
         found.append(Check(name, Verdict.WARN, text, "onegate wait-ready"))

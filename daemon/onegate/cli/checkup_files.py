@@ -1,11 +1,13 @@
 """What of the files can be wrong: the configuration, and the model that it names."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from onegate.cli.checkup import Check, Machine, Verdict
 from onegate.config import Config, ConfigError, load, warnings
 from onegate.config.document import CONFIG_PATH
+from onegate.protocol.status import PoolStatus
 
 PROBLEMS_SHOWN = 3
 
@@ -54,7 +56,7 @@ def model(machine: Machine, config: Config | None) -> list[Check]:
             return [Check(name, Verdict.OK, text)]
         text = f"{engine.model} is not there, or may not be looked at by you"
         return [Check(name, Verdict.FAIL, text, f"ls -lL {engine.model}")]
-    models = (machine.python, "-P", "-m", "onegate.engines.models")
+    models = _models(machine)
     ran = machine.run(*models, "verify")
     if ran is None:
         return [Check(name, Verdict.SKIP, f"{machine.python} did not finish reading it")]
@@ -71,3 +73,30 @@ def model(machine: Machine, config: Config | None) -> list[Check]:
     command = f"{machine.python} -m pip install --no-deps --force-reinstall {requirement}"
     text = said[-1] if said else f"looking at it ended with exit code {ran.code}"
     return [Check(name, Verdict.FAIL, text, command)]
+
+
+def loaded(
+    machine: Machine, config: Config | None, pools: Sequence[PoolStatus], anew: str
+) -> list[Check]:
+    """Is what the engine has loaded what lies on the disk now? `anew` starts the daemon again,
+    with which the engine looks once more."""
+    if config is None or config.engine.kind != "openvino":
+        return []
+    ran = machine.run(*_models(machine), "digest", config.engine.model)
+    if ran is None or ran.code != 0:
+        return []  # the file's own check has said why
+    name, _, digest = ran.out.strip().rpartition(" ")
+    for pool in pools:
+        has = pool.identity.digest if pool.identity is not None else None
+        if pool.model == name and has is not None and has != digest:
+            text = f"{name} on the disk is {_short(digest)}, and {_short(has)} is what is loaded"
+            return [Check("model", Verdict.WARN, text, anew)]
+    return []
+
+
+def _models(machine: Machine) -> tuple[str, ...]:
+    return (machine.python, "-P", "-m", "onegate.engines.models")
+
+
+def _short(digest: str) -> str:
+    return digest[: len("sha256:") + 12]

@@ -4,12 +4,24 @@ import os
 
 from onegate import __version__
 from onegate.cli.checkup import Check, Machine, Verdict
+from onegate.config import Config
 
 PREFIX = "/opt/onegate"
 COMMANDS = "/usr/local/bin"
 CLIENTS = "onegate-clients"
 SOCKET_UNIT, GATE_UNIT, ENGINE_UNIT = "onegate.socket", "onegate.service", "onegate-engine.service"
 INSTALL = "sudo ./install.sh"
+# What install.sh looks for, and where it or an administrator puts what opens the devices.
+NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")
+NVIDIA_DROP_INS = tuple(
+    f"{place}/systemd/system/{ENGINE_UNIT}.d/nvidia.conf" for place in ("/usr/local/lib", "/etc")
+)
+
+
+def is_installed(machine: Machine) -> bool:
+    """Is this command the installed one, and no checkout's?"""
+    version = machine.at(f"{PREFIX}/current").resolve()
+    return os.path.realpath(os.path.dirname(machine.python)).startswith(f"{version}/")
 
 
 def installation(machine: Machine) -> list[Check]:
@@ -31,7 +43,7 @@ def installation(machine: Machine) -> list[Check]:
         text = f"{' and '.join(astray)} do not lead to the installed version {version.name}"
         return [Check(name, Verdict.FAIL, text, INSTALL)]
     found = [Check(name, Verdict.OK, f"version {version.name} is installed")]
-    if not os.path.realpath(os.path.dirname(machine.python)).startswith(f"{version}/"):
+    if not is_installed(machine):
         text = f"this command is another one, {__version__} of {machine.python}"
         found.append(Check(name, Verdict.WARN, text, f"{COMMANDS}/onegate doctor"))
     return found
@@ -64,7 +76,7 @@ def membership(machine: Machine, *, served: bool) -> list[Check]:
 def units(machine: Machine) -> list[Check]:
     """Does systemd hold the socket, and is what it started in order?"""
     name = "units"
-    if not machine.at("/run/systemd/system").is_dir():  # sd_booted(3)
+    if not machine.booted:
         return [Check(name, Verdict.SKIP, "systemd does not run here")]
     fields = "Id,LoadState,ActiveState,SubState,UnitFileState,Result,ConditionResult"
     fields += ",NeedDaemonReload"
@@ -88,6 +100,23 @@ def units(machine: Machine) -> list[Check]:
         text = "a unit file has changed since systemd read it"
         found.append(Check(name, Verdict.WARN, text, "sudo systemctl daemon-reload"))
     return found
+
+
+def devices(machine: Machine, config: Config | None) -> list[Check]:
+    """May the engine's service open the GPU that the configured engine computes on?"""
+    name, engine = "devices", None if config is None else config.engine
+    if engine is None or not os.path.lexists(machine.at(f"{PREFIX}/current")):
+        return []  # an engine that the daemon starts is in no sandbox
+    on_openvino = engine.kind == "openvino" and engine.device.upper().startswith("NVIDIA")
+    if engine.kind != "tensorrt-llm" and not on_openvino:
+        return []
+    if not any(os.path.exists(machine.at(place)) for place in NVIDIA):
+        text = f'engine "{engine.kind}" needs an NVIDIA GPU, and no driver shows one'
+        return [Check(name, Verdict.FAIL, text, "nvidia-smi")]
+    if any(os.path.exists(machine.at(place)) for place in NVIDIA_DROP_INS):
+        return [Check(name, Verdict.OK, f"{ENGINE_UNIT} may open the NVIDIA devices")]
+    text = f"{ENGINE_UNIT} may not open the NVIDIA devices: its drop-in nvidia.conf is not there"
+    return [Check(name, Verdict.FAIL, text, INSTALL)]
 
 
 def _unit(unit: str, state: dict[str, str]) -> Check:

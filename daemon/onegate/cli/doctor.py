@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from onegate.cli.checkup import Check, Machine, Verdict
 from onegate.cli.checkup_daemon import caller, connection, daemon, engine
-from onegate.cli.checkup_files import configuration, model
-from onegate.cli.checkup_machine import installation, membership, units
+from onegate.cli.checkup_files import configuration, loaded, model
+from onegate.cli.checkup_machine import devices, installation, membership, units
 from onegate.cli.exits import Exit
 from onegate.cli.options import Json, Socket
 from onegate.cli.terminal import say, say_json
@@ -41,11 +41,14 @@ def examine(machine: Machine, socket: str | None) -> list[Check]:
     found += checks
     found += _looked("model", lambda: model(machine, config))
     found += _looked("units", lambda: units(machine))
+    found += _looked("devices", lambda: devices(machine, config))
     checks, answers = connection(machine, socket)
     found += membership(machine, served=answers is not None)
     found += checks
     if answers is not None:
-        found += [*daemon(answers), *engine(answers), *caller(answers)]
+        found += [*daemon(answers), *engine(answers)]
+        found += loaded(machine, config, answers.status.pools, answers.anew)
+        found += caller(answers)
     return found
 
 

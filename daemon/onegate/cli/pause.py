@@ -11,6 +11,7 @@ from onegate.cli.options import Json, Socket
 from onegate.cli.terminal import say, say_json
 from onegate.client.sync import Client
 from onegate.clock import wall_ms
+from onegate.protocol.requests import MAX_CLOSED_MS
 
 
 def pause(
@@ -20,8 +21,8 @@ def pause(
     until: Annotated[
         str | None,
         Parameter(
-            help="When it opens again: 07:00 (the next time it is that), 2030-01-31T07:00, or a "
-            "span such as 90s, 30m, 2h. Default: when it is unpaused."
+            help="When it opens again, at most 30 days ahead: 07:00 (the next time it is that), "
+            "2030-01-31T07:00, or a span such as 90s, 30m, 2h. Default: when it is unpaused."
         ),
     ] = None,
     json: Json = False,
@@ -30,7 +31,8 @@ def pause(
     """Administrators: close a class to newcomers, for a time or until `onegate unpause`.
 
     What runs goes on; what waits keeps its place and its deadline; newcomers are refused with the
-    time at which the class opens.
+    time at which the class opens. A class stays closed over a restart of the daemon, unless that
+    keeps its state in memory (usage.directory).
 
     **Examples**
 
@@ -80,4 +82,7 @@ def _ahead(said: str, named: datetime, now: datetime) -> datetime:
             raise UsageError(f"{said} is too far ahead") from None
     if over:
         raise UsageError(f"{said} has passed already")
+    if named.timestamp() - now.timestamp() > MAX_CLOSED_MS / 1000:
+        days = MAX_CLOSED_MS // 86_400_000
+        raise UsageError(f"{said} is more than {days} days ahead: leave it out, and end it by hand")
     return named

@@ -19,8 +19,8 @@ def release_gpu(
         str | None,
         Parameter(
             name="--for",
-            help="When it is taken back: a span such as 90s, 30m, 2h, or a time: 07:00, "
-            "2030-01-31T07:00. Default: with --end.",
+            help="When it is taken back, at most 30 days ahead: a span such as 90s, 30m, 2h, or a "
+            "time: 07:00, 2030-01-31T07:00. Default: with --end.",
         ),
     ] = None,
     now: Annotated[
@@ -35,8 +35,11 @@ def release_gpu(
     Newcomers are refused from now on, and told when to come back; so is what waits, unless its
     class waits when it is closed. What runs may end first, or is ended with --now. The command
     returns when the device is free. When the time is over, or with --end, a model is loaded again
-    as soon as somebody asks for it. Ctrl-C gives up the waiting, not the release; a restart of the
-    daemon ends it.
+    as soon as somebody asks for it. Ctrl-C gives up the waiting, not the release.
+
+    It outlives a restart of the daemon, also a sudden one, where that keeps its state on disk: as a
+    service, and a user's own daemon without --socket. One that was told where to listen, and has no
+    usage.directory, keeps it in memory: its end ends the release.
 
     **Examples**
 

@@ -32,7 +32,8 @@ def usage(
 
     You see your own rows, an administrator everybody's. A request counts on the day on which it
     ended. Waiting and running are summed over the requests, so ten that ran for a minute side by
-    side are ten minutes.
+    side are ten minutes. The rows outlive the daemon; one that is killed loses what ended in its
+    last moment (usage.write_every_s, half a second by default).
 
     **Examples**
 

@@ -124,7 +124,8 @@ class AsyncClient:
         return await self._verbs.metrics()
 
     async def pause(self, class_: str, *, until: float | None = None) -> bool:
-        """Administrators: close a class, until a Unix time or until `unpause`.
+        """Administrators: close a class, until a Unix time, at most 30 days ahead, or until
+        `unpause`.
 
         Returns whether that changed anything.
         """
@@ -144,9 +145,9 @@ class AsyncClient:
     async def release_engine(
         self, *, until: float | None = None, now: bool = False, timeout: float | None = None
     ) -> bool:
-        """Administrators: unload the models, and refuse newcomers, until a Unix time or until
-        `take_back`. Returns once the device is free: true, or false where somebody took it back
-        before that.
+        """Administrators: unload the models, and refuse newcomers, until a Unix time, at most 30
+        days ahead, or until `take_back`. Returns once the device is free: true, or false where
+        somebody took it back before that.
 
         What runs may end first; `now` ends it. `timeout`: seconds to wait for that, by default
         without end; the device stays released also when the waiting is given up.

@@ -12,9 +12,10 @@ from onegate.config.gate import GateConfig
 from onegate.config.model import Config, ConfigError, ConfigProblem
 from onegate.config.page import reference, rule_text
 from onegate.config.rules import Grant, Hint
-from onegate.config.usage import UsageConfig, usage_directory
+from onegate.config.usage import MAX_USAGE_ROWS, UsageConfig, usage_directory
 
 __all__ = [
+    "MAX_USAGE_ROWS",
     "ORDINARY_CLASS",
     "ClassConfig",
     "Config",

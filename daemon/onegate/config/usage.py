@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 from onegate.config.units import AbsolutePath, Count, Seconds, why
 
 # Some 300 bytes of memory each.
-Rows = Annotated[int, Meta(ge=1, le=200_000)]
+MAX_USAGE_ROWS = 200_000
+Rows = Annotated[int, Meta(ge=1, le=MAX_USAGE_ROWS)]
 
 
 class UsageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,9 +19,10 @@ class UsageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     directory: Annotated[
         AbsolutePath | None,
         why(
-            "where the table is kept; `none`: in the directory that systemd gives, else of a "
-            "user's own daemon in `onegate/` of $XDG_STATE_HOME or ~/.local/state. A daemon that "
-            "was told where to listen keeps it in memory",
+            "where the table is kept, and what administrators have closed: a released device, "
+            "paused classes; `none`: in the directory that systemd gives, else of a user's own "
+            "daemon in `onegate/` of $XDG_STATE_HOME or ~/.local/state. A daemon that was told "
+            "where to listen keeps them in memory",
             restart=True,
         ),
     ] = None
@@ -34,14 +36,20 @@ class UsageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Rows, why("a guard for memory: past it the users of the oldest day are added up", "rows")
     ] = 20_000
     write_every_s: Annotated[
-        Seconds, why("what a crash of the machine or of the daemon may lose", "s")
-    ] = 5.0
+        Seconds,
+        why(
+            "the shortest time between two writes, and so what a daemon that is killed may lose: "
+            "what ended in that time. A machine that loses power loses what its kernel had not "
+            "written, which is some 30 s by default",
+            "s",
+        ),
+    ] = 0.5
 
 
 def usage_directory(
     usage: UsageConfig, *, environ: Mapping[str, str], private: bool, handed_over: bool
 ) -> str | None:
-    """Where the table is kept; None: in memory.
+    """Where the table is kept, and what administrators have closed; None: in memory.
 
     `private`: the daemon was told on its command line where to listen, as those that exist for one
     purpose are. `handed_over`: its socket comes from a service manager, whose directory is then the

@@ -80,6 +80,7 @@ class AttachedEngine:
         self._life: HostLife | None = None
         self._restarts = 0
         self._expected_ns = 0
+        self._cold = False
         self._closing = asyncio.Event()
         self._tasks = Tasks(crashed)
         self._keeper: asyncio.Task[None] | None = None
@@ -160,6 +161,9 @@ class AttachedEngine:
             await life.calls.ask(LoadCall(call=life.calls.next(), model=model))
         except (EngineRefused, EngineBroke) as error:
             raise EngineUnavailable(str(error)) from error
+
+    def keep_cold(self, cold: bool) -> None:
+        self._cold = cold
 
     async def unload(self, model: str) -> None:
         try:
@@ -256,7 +260,11 @@ class AttachedEngine:
         )
         reason = stopped = EngineBroke("the engine was stopped")
         try:
-            reason = await life.run(table, tick_s=min(_TICK_S, self._plan.stall_floor_s / 4))
+            reason = await life.run(
+                table,
+                tick_s=min(_TICK_S, self._plan.stall_floor_s / 4),
+                cold=list(self._pools) if self._cold else [],
+            )
         finally:
             self._life = None
             self._lose(life, stopped if self._closing.is_set() else reason)

@@ -7,9 +7,10 @@ gate hands over in `start`. Every adapter passes the same contract suite.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from onegate.protocol.content import (
     ChunkKind,
@@ -18,12 +19,21 @@ from onegate.protocol.content import (
     Message,
     Params,
     Think,
+    Tok,
     TokenLogprob,
+    TokId,
     Tool,
     ToolCall,
     ToolChoice,
     Usage,
 )
+
+# Bounds of what crosses the engine host's wire, judged where it is decoded: neither side computes
+# with what is no number, or is less than nothing.
+SeatId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Count = Annotated[int, Meta(ge=1, le=2**32 - 1)]
+_Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Figure = Annotated[float, Meta(ge=0, le=1e15)]
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,13 +67,13 @@ class EngineCapacity(_Shape, frozen=True):
     in UTF-8 bytes, from which a prompt can be proven too large before it is tokenised.
     """
 
-    max_seqs: int
-    max_context_tok: int
+    max_seqs: _Count
+    max_context_tok: _Count
     reservation: Reservation
-    kv_tok: int | None = None
-    max_step_tok: int | None = None
-    block_tok: int = 1
-    max_bytes_per_tok: int | None = None
+    kv_tok: _Count | None = None
+    max_step_tok: _Count | None = None
+    block_tok: _Count = 1
+    max_bytes_per_tok: _Count | None = None
 
 
 class Feature(StrEnum):
@@ -96,9 +106,9 @@ class PoolInfo(_Shape, frozen=True):
     features: frozenset[Feature] = frozenset()
     params: frozenset[str] = frozenset()
     identity: Identity | None = None
-    switch_cost_ms: float | None = None
-    load_ms: float | None = None
-    loads: int = 0
+    switch_cost_ms: _Figure | None = None
+    load_ms: _Figure | None = None
+    loads: _Number = 0
     error: str | None = None
 
 
@@ -115,14 +125,14 @@ class EngineRequest(_Shape, frozen=True):
     engines with priorities; `cache_salt` separates principals in prefix caches that can.
     """
 
-    id: int
+    id: SeatId
     model: str
-    max_tokens: int
+    max_tokens: _Count
     prompt: str | None = None
     messages: list[Message] | None = None
-    prompt_tok_ids: list[int] | None = None
-    resume_tok_ids: list[int] | None = None
-    resume_shown_chars: int = 0
+    prompt_tok_ids: list[TokId] | None = None
+    resume_tok_ids: list[TokId] | None = None
+    resume_shown_chars: _Number = 0
     fit_max_tokens: bool = False
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
@@ -175,10 +185,10 @@ class Progress(_Shape, frozen=True, tag="progress"):
 class EngineChunk(_Shape, frozen=True, tag="chunk"):
     """A piece of output; `n_tok` tokens were generated for it (text may lag behind tokens)."""
 
-    n_tok: int
+    n_tok: Tok
     text: str = ""
     kind: ChunkKind = ChunkKind.TEXT
-    token_ids: list[int] | None = None
+    token_ids: list[TokId] | None = None
     logprobs: list[TokenLogprob] | None = None
     tool_call: ToolCall | None = None
 
@@ -239,16 +249,16 @@ class EngineSnapshot(_Shape, frozen=True):
     """
 
     model: str
-    seats_used: int | None = None
-    kv_tok_used: int | None = None
-    waiting: int | None = None
-    steps: int | None = None
-    step_ms_p50: float | None = None
-    step_ms_p95: float | None = None
-    tok_per_s: float | None = None
-    cache_hit_tok: int | None = None
-    rss_bytes: int | None = None
-    age_ms: float | None = None
+    seats_used: _Number | None = None
+    kv_tok_used: _Number | None = None
+    waiting: _Number | None = None
+    steps: _Number | None = None
+    step_ms_p50: _Figure | None = None
+    step_ms_p95: _Figure | None = None
+    tok_per_s: _Figure | None = None
+    cache_hit_tok: _Number | None = None
+    rss_bytes: _Number | None = None
+    age_ms: _Figure | None = None
 
 
 class Health(_Shape, frozen=True):
@@ -358,6 +368,9 @@ class Engine(Protocol):
 
     async def load(self, model: str) -> None:
         """Bring a pool into memory; returns when it is ready, raises `EngineUnavailable`."""
+
+    def keep_cold(self, cold: bool) -> None:
+        """From now on an engine that comes up, or up again, loads no pool by itself; or it does."""
 
     async def unload(self, model: str) -> None:
         """Free a pool's memory; running requests are aborted first."""

@@ -51,6 +51,13 @@ class Calls:
         self._send(question)
         return await answer
 
+    def tell(self, question: Question) -> None:
+        """Send a question whose answer nobody waits for."""
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        answer.cancel()
+        self._open[question.call] = (question, answer)
+        self._send(question)
+
     def answered(self, message: Answer) -> None:
         """An answer came. Raises EngineMalformed for one to another question."""
         question, answer = self._open.pop(message.call, (None, None))

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onegate.clock import monotonic_ns
@@ -31,6 +31,7 @@ from onegate.engines.host.wire import (
     RefusedMsg,
     Step,
     ToHost,
+    UnloadCall,
 )
 from onegate.engines.link import Link
 from onegate.engines.seats import Seats
@@ -89,15 +90,21 @@ class HostLife:
         """Whether the host was started here, and is ours to end."""
         return self._connection.is_ours
 
-    async def run(self, table: dict[str, Any], *, tick_s: float) -> EngineBroke:
+    async def run(
+        self, table: dict[str, Any], *, tick_s: float, cold: Sequence[str] = ()
+    ) -> EngineBroke:
         """Attach, and watch until the host is lost; returns why. Nothing of it runs after that,
-        though its processes may still be ending: see `gone`."""
+        though its processes may still be ending: see `gone`. The pools `cold` are not to be loaded.
+        """
         loop = asyncio.get_running_loop()
         began_ns = monotonic_ns()
         try:
             await self._connection.follow_output()
             await loop.create_unix_connection(lambda: self._link, sock=self._connection.sock)
             self.send(Attach(wire=WIRE, daemon_pid=os.getpid(), engine=table))
+            # Right behind it, so that the host knows before its first step, which is the load.
+            for model in cold:
+                self.calls.tell(UnloadCall(call=self.calls.next(), model=model))
             while not self._link.lost.done():
                 await asyncio.wait([self._link.lost], timeout=tick_s)
                 if self._link.lost.done():

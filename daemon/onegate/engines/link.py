@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from onegate.engines.base import EngineMalformed
-from onegate.engines.host.wire import FromHost, ToHost
+from onegate.engines.host.wire import FromHost, ToHost, read
 from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader, frame
 
@@ -40,10 +40,9 @@ class Link(asyncio.Protocol):
             return
         try:
             for payload in self._reader.feed(data):
-                self._on_message(self._decoder.decode(payload))
-        except (RemoteProtocolError, msgspec.DecodeError) as error:
-            # The text of a decoding error can quote what it found, and that may be an answer.
-            self._break(EngineMalformed(f"the engine broke the wire: {type(error).__name__}"))
+                self._on_message(read(self._decoder, payload))
+        except RemoteProtocolError as error:
+            self._break(EngineMalformed(f"the engine broke the wire: {error}"))
         except EngineMalformed as error:
             self._break(error)
 

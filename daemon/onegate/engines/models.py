@@ -6,9 +6,12 @@ inference library that is not used here), so it is located and never imported.
 
 import hashlib
 import importlib.util
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from onegate.engines.host.digest import weights_digest
 
 
 class ModelUnavailable(Exception):
@@ -36,6 +39,14 @@ PACKAGED_MODELS = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
 }
+
+
+def model_file(asked: str) -> tuple[str, Path | None]:
+    """The name that `engine.model` stands for, and its file; None for a packaged one's."""
+    if "/" not in asked and not asked.endswith(".gguf"):
+        return asked, None
+    path = Path(os.path.abspath(Path(asked).expanduser()))
+    return path.stem if path.suffix == ".gguf" else path.name, path
 
 
 def embedded_model_path(name: str) -> Path:
@@ -87,7 +98,8 @@ def _install_command(model: PackagedModel) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`verify` and `requirements`, for install.sh: one line per packaged model.
+    """`verify` and `requirements`, for install.sh: one line per packaged model. `digest MODEL`: the
+    name and the digest that an engine tells of the weights that lie there now.
 
     Exit codes follow sysexits: 0 done, 64 usage, 69 a model that cannot be used.
     """
@@ -101,12 +113,23 @@ def main(arguments: list[str]) -> int:
                     return 69
                 sys.stdout.write(f"{name} {path}\n")
             return 0
+        case ["digest", asked]:
+            try:
+                name, given = model_file(asked)
+                digest, _ = weights_digest(given or embedded_model_path(name), None)
+            except (ModelUnavailable, OSError) as error:
+                sys.stderr.write(f"{error}\n")
+                return 69
+            sys.stdout.write(f"{name} {digest}\n")
+            return 0
         case ["requirements"]:
             for model in PACKAGED_MODELS.values():
                 sys.stdout.write(f"{model.requirement}\n")
             return 0
         case _:
-            sys.stderr.write("usage: python -m onegate.engines.models verify | requirements\n")
+            sys.stderr.write(
+                "usage: python -m onegate.engines.models verify | requirements | digest MODEL\n"
+            )
             return 64
 
 

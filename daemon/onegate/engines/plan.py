@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ from onegate.engines.host.settings import (
     ScriptedPool,
     ScriptedSettings,
 )
-from onegate.engines.models import ModelUnavailable, embedded_model_path
+from onegate.engines.models import ModelUnavailable, embedded_model_path, model_file
 
 
 class EngineUnprepared(Exception):
@@ -49,9 +48,7 @@ class HostPlan:
 
 def openvino_plan(config: EngineConfig) -> HostPlan:
     """The embedded engine. A model that looks like a path is one; else it is a packaged one's."""
-    is_path = "/" in config.model or config.model.endswith(".gguf")
-    path = Path(os.path.abspath(Path(config.model).expanduser())) if is_path else None
-    name = config.model if path is None else path.stem if path.suffix == ".gguf" else path.name
+    name, path = model_file(config.model)
     settings = OpenVinoSettings(
         model=name,
         path=str(path or ""),

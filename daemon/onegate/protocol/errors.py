@@ -71,6 +71,7 @@ class NoticeCode(OpenEnum):
     CAPACITY_CHANGED = "capacity_changed"
     ENGINE_DOWN = "engine_down"
     USAGE_UNWRITTEN = "usage_unwritten"
+    CLOSED_UNWRITTEN = "closed_unwritten"
 
 
 @dataclass(frozen=True, slots=True)

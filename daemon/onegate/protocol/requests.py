@@ -24,6 +24,10 @@ from onegate.protocol.content import (
     Usage,
 )
 
+# The furthest time until which a class or the device can be closed, from now. Whoever means longer
+# opens it by hand; what is later than this is a slip.
+MAX_CLOSED_MS = 30 * 86_400_000
+
 
 class _Wire(
     msgspec.Struct,
@@ -186,7 +190,10 @@ class Unload(_Wire, frozen=True, tag="unload"):
 
 
 class Pause(_Wire, frozen=True, tag="pause"):
-    """Administrators: close a class; `until_ms` is Unix time, nil means until unpaused."""
+    """Administrators: close a class; `until_ms` is Unix time, nil means until unpaused.
+
+    A time that has passed, or is more than `MAX_CLOSED_MS` ahead, is refused.
+    """
 
     id: RequestId
     class_: Name = msgspec.field(name="class")
@@ -219,6 +226,8 @@ class GetUsage(_Wire, frozen=True, tag="usage"):
 
 class ReleaseEngine(_Wire, frozen=True, tag="release_engine"):
     """Administrators: free the device until `until_ms` (Unix time), nil: until it is taken back.
+
+    A time that has passed, or is more than `MAX_CLOSED_MS` ahead, is refused.
 
     Answered by an `Ack` once it is free, after what runs has ended; `now` ends that at once. With
     `end` it is taken back instead, and `applied` is false where it was not released.

@@ -15,6 +15,7 @@ from onegate.protocol.errors import NoticeCode
 from onegate.server import dispatch
 from onegate.server.account import Accounts
 from onegate.server.classify import compile_rules
+from onegate.server.closures import Closures
 from onegate.server.engineroom import EngineRoom
 from onegate.server.gate import Gate
 from onegate.server.inbound import InboundBytes
@@ -29,6 +30,7 @@ from onegate.server.release import Release
 from onegate.server.report import Reporter
 from onegate.server.services import Services
 from onegate.server.sessions import Sessions
+from onegate.server.state import StateDirectory, StateUnavailable
 from onegate.server.translate import class_specs, gate_limits, pool_spec
 from onegate.server.usage import UsageTable
 from onegate.server.usage_keeper import UsageKeeper
@@ -55,11 +57,11 @@ def group_gid(name: str) -> int | None:
 class App:
     """The daemon of one process. `reload` reads the configuration again; raises ConfigError.
 
-    `usage_directory` is where it keeps what was used; None: in memory.
+    `usage_directory` is where it keeps what outlives it; None: nothing does.
     """
 
     # A disk that is only slow gets there; one that hangs must not hold up the end.
-    USAGE_STOP_S = 5.0
+    STATE_STOP_S = 5.0
 
     def __init__(
         self,
@@ -102,12 +104,19 @@ class App:
             state=lambda: self._lifecycle.state.value,
             started_ns=started_ns,
         )
+        self._state = self._open_state(usage_directory, reporter)
+        self._closures = Closures(
+            self._state,
+            log=log,
+            notice=lambda problem: reporter.notice(NoticeCode.CLOSED_UNWRITTEN, problem),
+        )
         live = LiveRequests(boot=secrets.token_hex(3))
         self._release = Release(
             engine=self._engine,
             gate=gate,
             live=live,
             waits=lambda class_: self.services.class_config(class_).when_closed == "wait",
+            closures=self._closures,
             log=log,
             tasks=requests,
         )
@@ -131,6 +140,7 @@ class App:
             accounts=accounts,
             inbound=inbound,
             live=live,
+            closures=self._closures,
             release=self._release,
             usage=usage,
             reporter=reporter,
@@ -139,13 +149,24 @@ class App:
         )
         self._keeper = UsageKeeper(
             usage,
-            usage_directory,
+            self._state,
             accounts=accounts,
             log=log,
             notice=lambda problem: reporter.notice(NoticeCode.USAGE_UNWRITTEN, problem),
             write_every_s=lambda: self.services.config.usage.write_every_s,
         )
         self._sessions = Sessions(self.services, dispatch.dispatch)
+
+    def _open_state(self, directory: str | None, reporter: Reporter) -> StateDirectory | None:
+        if directory is None:
+            return None
+        try:
+            return StateDirectory(directory)
+        except StateUnavailable as error:
+            problem = f"{error}; what is used, and what is closed, is kept in memory"
+            reporter.notice(NoticeCode.USAGE_UNWRITTEN, problem)
+            self._log.event(Event.STATE_PROBLEM, detail=problem)
+            return None
 
     def _request_crashed(self, name: str, error: BaseException) -> None:
         self._log.event(Event.BUG, task=name, detail=f"{type(error).__name__}: {error}")
@@ -166,6 +187,8 @@ class App:
         )
         server = None
         try:
+            # Before the engine, which is not to load what would have to be unloaded at once.
+            self.services.restore_closures()
             self._vital.spawn(self._engine.start(self._room.hear), name="engine start")
             server = await loop.create_unix_server(
                 self._sessions.accept,
@@ -179,6 +202,7 @@ class App:
             self._vital.spawn(lifecycle.report(self.services), name="systemd")
             # Not vital: what was used is worth less than the use.
             self.services.tasks.spawn(self._keeper.run(), name="usage")
+            self.services.tasks.spawn(self._closures.run(), name="closures")
             await lifecycle.stop_asked.wait()
         finally:
             if server is not None:
@@ -195,7 +219,10 @@ class App:
         await services.tasks.aclose()
         await self._vital.aclose()
         await self._engine.aclose(lifecycle.ENGINE_STOP_S)
-        await self._keeper.aclose(self.USAGE_STOP_S)
+        await self._closures.aclose(self.STATE_STOP_S)
+        await self._keeper.aclose(self.STATE_STOP_S)
+        if self._state is not None:
+            await self._state.aclose(self.STATE_STOP_S)
         services.release.close()
         services.gate.close()
         services.gate.validate()

@@ -8,7 +8,10 @@ from onegate.engines.base import Feature, PoolInfo
 from onegate.protocol.content import ImagePart, Message, Params
 from onegate.protocol.errors import Reason
 from onegate.protocol.messages import Generate
+from onegate.protocol.requests import MAX_CLOSED_MS
 from onegate.server.outcome import Ending, Outcome, RequestEnded
+
+MS_PER_DAY = 86_400_000
 
 
 def refuse(
@@ -35,6 +38,26 @@ def too_large(need_tok: int, context_tok: int) -> RequestEnded:
         limit=context_tok,
         used=need_tok,
     )
+
+
+def check_until(until_ms: int | None, now_ms: int) -> None:
+    """`invalid` for a time until which nothing can be closed: one that has passed, or is too far
+    ahead; None is until it is opened by hand."""
+    if until_ms is None:
+        return
+    if until_ms <= now_ms:
+        raise refuse(
+            Reason.INVALID, "until_ms has passed already: name a later time", path="until_ms"
+        )
+    if until_ms - now_ms > MAX_CLOSED_MS:
+        raise refuse(
+            Reason.INVALID,
+            f"until_ms is more than {MAX_CLOSED_MS // MS_PER_DAY} days ahead: name an earlier "
+            "time, or none, and end it by hand",
+            path="until_ms",
+            limit=now_ms + MAX_CLOSED_MS,
+            used=until_ms,
+        )
 
 
 def find_pool(pools: dict[str, PoolInfo], asked: str | None) -> PoolInfo:

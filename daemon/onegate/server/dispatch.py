@@ -1,6 +1,7 @@
 """Verb to handler. Handlers of one-shot verbs answer at once; the others become requests."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from onegate import clock
@@ -8,7 +9,8 @@ from onegate.admission.model import Verdict
 from onegate.protocol import messages as m
 from onegate.protocol.errors import FrameTooLarge, Reason
 from onegate.server import access
-from onegate.server.checks import find_pool, refuse
+from onegate.server.checks import check_until, find_pool, refuse
+from onegate.server.closures import Closure
 from onegate.server.generate import count_tokens, generate, lease
 from onegate.server.greeting import peer_facts
 from onegate.server.log import Event
@@ -121,23 +123,47 @@ def _known_class(session: Session, name: str) -> str:
 
 def _pause(session: Session, message: m.Pause) -> None:
     class_ = _known_class(session, message.class_)
-    until_ns = None
-    if message.until_ms is not None:
-        until_ns = clock.monotonic_ns() + (message.until_ms - clock.wall_ms()) * NS_PER_MS
-    session.services.gate.close_class(class_, until_ns)
-    session.services.log.event(
-        Event.CLASS_PAUSED, class_=class_, principal=session.principal, until_ms=message.until_ms
+    now_ms = clock.wall_ms()
+    check_until(message.until_ms, now_ms)
+    closure = Closure(
+        class_=class_, principal=session.principal, since_ms=now_ms, until_ms=message.until_ms
     )
-    session.send(m.Ack(id=message.id, verb="pause"))
+
+    def close() -> bool:
+        session.services.pause(closure)
+        return True
+
+    _ack_once_kept(session, message.id, "pause", close)
+
+
+def _ack_once_kept(session: Session, id: int, verb: str, act: Callable[[], bool]) -> None:
+    """Close or open something; what that comes to is so after a restart, too, once it is said."""
+    closures = session.services.closures
+    if not closures.stored:
+        session.send(m.Ack(id=id, verb=verb, applied=act()))
+        return
+    live = session.open(id, verb, None)
+    applied = act()
+
+    async def body() -> None:
+        await closures.written()
+        live.client.send(m.Ack(id=id, verb=verb, applied=applied))
+
+    session.start(live, body)
 
 
 def _unpause(session: Session, message: m.Unpause) -> None:
     class_ = _known_class(session, message.class_)
-    gate = session.services.gate
-    closed = any(view.name == class_ and view.closed for view in gate.view().classes)
-    gate.open_class(class_)
-    session.services.log.event(Event.CLASS_UNPAUSED, class_=class_, principal=session.principal)
-    session.send(m.Ack(id=message.id, verb="unpause", applied=closed))
+    services = session.services
+
+    def open_() -> bool:
+        closed = any(view.name == class_ and view.closed for view in services.gate.view().classes)
+        services.gate.open_class(class_)
+        services.closures.open(class_)
+        services.log.event(Event.CLASS_UNPAUSED, class_=class_, principal=session.principal)
+        return closed
+
+    _ack_once_kept(session, message.id, "unpause", open_)
 
 
 def _cancel_any(session: Session, message: m.CancelAny) -> None:
@@ -175,13 +201,10 @@ def _usage(session: Session, message: m.GetUsage) -> None:
 def _release_engine(session: Session, message: m.ReleaseEngine) -> None:
     release = session.services.release
     if message.end:
-        applied = release.end(session.principal)
-        session.send(m.Ack(id=message.id, verb="release_engine", applied=applied))
+        end = partial(release.end, session.principal)
+        _ack_once_kept(session, message.id, "release_engine", end)
         return
-    if message.until_ms is not None and message.until_ms <= clock.wall_ms():
-        raise refuse(
-            Reason.INVALID, "until_ms has passed already: name a later time", path="until_ms"
-        )
+    check_until(message.until_ms, clock.wall_ms())
     live = session.open(message.id, "release_engine", None)
     release.begin(until_ms=message.until_ms, now=message.now, principal=session.principal)
 

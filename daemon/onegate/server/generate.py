@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from onegate.admission.model import Refusal, Standing
 from onegate.config import ClassConfig
-from onegate.engines.base import EngineBroke, EngineUnavailable
+from onegate.engines.base import EngineBroke, EngineUnavailable, PoolState
 from onegate.protocol import messages as m
 from onegate.protocol.content import Usage
 from onegate.protocol.errors import Phase, Reason
@@ -156,6 +156,8 @@ def count_tokens(session: Session, message: m.CountTokens) -> None:
 
     async def body() -> None:
         pool = find_pool(services.pools(), message.model or session.model)
+        if pool.state is PoolState.RELEASED:
+            raise RequestEnded(services.release.ending(Outcome.REJECTED))
         with _inbound(session, held_bytes(message)):
             try:
                 async with asyncio.timeout(COUNT_S), services.counting.of(session.principal):
@@ -167,6 +169,10 @@ def count_tokens(session: Session, message: m.CountTokens) -> None:
                     )
             except TimeoutError:
                 raise RequestEnded(COUNT_TOO_SLOW) from None
+            except EngineUnavailable:
+                if services.release.in_force:  # the device was lent while this was asked
+                    raise RequestEnded(services.release.ending(Outcome.FAILED)) from None
+                raise
         live.client.send(m.Counted(id=live.id, n_tok=count.n_tok, exact=count.exact))
 
     session.start(live, body)

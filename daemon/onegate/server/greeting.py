@@ -8,6 +8,7 @@ from onegate.engines.base import PoolInfo
 from onegate.protocol import messages as m
 from onegate.server.classify import Decision
 from onegate.server.peercred import Peer
+from onegate.source import build
 
 
 def peer_facts(peer: Peer) -> m.PeerFacts:
@@ -59,5 +60,5 @@ def welcome(
             },
         ),
         features=features,
-        version=__version__,
+        version=build(__version__),
     )

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from enum import StrEnum
 
 from onegate import clock
@@ -83,9 +84,7 @@ class Lifecycle:
             self._notifier.watchdog()
             if clock.monotonic_ns() >= next_status_ns:
                 next_status_ns = clock.monotonic_ns() + round(STATUS_EVERY_S * 1e9)
-                view = services.gate.view()
-                limited = f", limited by {view.limited_by.value}" if view.limited_by else ""
-                self._notifier.status(f"{view.in_flight} running, {view.queued} waiting{limited}")
+                self._notifier.status(status_line(services))
             await asyncio.sleep(min(every_s or STATUS_EVERY_S, STATUS_EVERY_S))
 
     async def drain(self, services: Services) -> None:
@@ -110,6 +109,25 @@ class Lifecycle:
         )
         self._log.event(Event.DRAINED, count=len(services.live), detail=said)
         self.state = State.STOPPED
+
+
+def status_line(services: Services) -> str:
+    """What the daemon does at the moment, for `systemctl status`: what keeps people out first."""
+    status = services.reporter.status()
+    said = []
+    if services.release.in_force:
+        said.append(f"the device is released {_until(services.release.until_ms)}")
+    said += [f"{c.name} is paused {_until(c.paused_until_ms)}" for c in status.classes if c.paused]
+    limited = f", limited by {status.gate.limited_by.value}" if status.gate.limited_by else ""
+    said.append(f"{status.gate.in_flight} running, {status.gate.queued} waiting{limited}")
+    return "; ".join(said)
+
+
+def _until(until_ms: int | None) -> str:
+    if until_ms is None:
+        return "until it is ended by hand"
+    local = datetime.fromtimestamp(until_ms / 1000).astimezone()
+    return f"until {local:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _totals(services: Services) -> dict[Outcome, int]:

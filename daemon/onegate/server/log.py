@@ -63,6 +63,7 @@ class Event(StrEnum):
     SEAT_FREED = "seat_freed"
     POISON = "poison"
     USAGE_PROBLEM = "usage_problem"
+    STATE_PROBLEM = "state_problem"
     TASK_CRASHED = "task_crashed"
     BUG = "bug"
 
@@ -81,6 +82,7 @@ _LEVELS: dict[Event, Level] = {
     Event.ENGINE_RESTARTING: Level.WARNING,
     Event.SEAT_QUARANTINED: Level.WARNING,
     Event.USAGE_PROBLEM: Level.WARNING,
+    Event.STATE_PROBLEM: Level.WARNING,
     Event.STARTING: Level.NOTICE,
     Event.SERVING: Level.NOTICE,
     Event.DRAINING: Level.NOTICE,

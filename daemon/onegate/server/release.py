@@ -2,9 +2,9 @@
 
 From the beginning on nobody new comes in: the core sees every pool as released. What waits is
 refused with the time at which the device is back, unless its class waits when it is closed. What
-runs ends by itself, or at once if that was asked for. Then the pools are unloaded, and unloaded
-again should an engine that was restarted meanwhile load one by itself. When the device is taken
-back, a pool is loaded again once somebody asks for it.
+runs ends by itself, or at once if that was asked for. Then the pools are unloaded, and an engine
+that comes up meanwhile loads none. When the device is taken back, a pool is loaded again once
+somebody asks for it. All of that outlives the daemon, where it keeps its state on disk.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from msgspec import structs
 from onegate import clock
 from onegate.engines.base import Engine, EngineUnavailable, PoolInfo, PoolState
 from onegate.protocol.errors import Phase, Reason
+from onegate.server.closures import Closure, Closures
 from onegate.server.gate import Gate
 from onegate.server.live import QUEUED_VERBS, LiveRequest, LiveRequests
 from onegate.server.log import Event, Log
@@ -28,6 +29,8 @@ NS_PER_MS = 1_000_000
 POLL_S = 0.05
 # The loop's clock stands still while the machine sleeps, and the owner's does not.
 LOOK_S = 60.0
+# So that of two clocks that agree the wall's decides.
+SLACK_MS = 1000
 LENT = "the device is lent to something else, and no model is loaded"
 _LOADED = (PoolState.READY, PoolState.LOADING)
 
@@ -45,6 +48,7 @@ class Release:
         gate: Gate,
         live: LiveRequests,
         waits: Callable[[str], bool],
+        closures: Closures,
         log: Log,
         tasks: Tasks,
     ) -> None:
@@ -52,9 +56,12 @@ class Release:
         self._gate = gate
         self._live = live
         self._waits = waits
+        self._closures = closures
         self._log = log
         self._tasks = tasks
         self._until_ms: int | None = None
+        # By the clock that is never set: the latest end, however the wall's goes back meanwhile.
+        self._latest_ns: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._freeing: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
@@ -66,12 +73,16 @@ class Release:
         """The pool as it is to everybody but the engine."""
         return structs.replace(pool, state=PoolState.RELEASED) if self.in_force else pool
 
+    @property
+    def until_ms(self) -> int | None:
+        """The Unix time at which it is taken back; None: by hand, or not lent at all."""
+        left_ms = self._left_ms()
+        return None if left_ms is None else clock.wall_ms() + left_ms
+
     def tell(self, pool: PoolInfo) -> None:
         """Tell the core of a pool, as the engine says it is now."""
-        until_ns = None
-        if self._until_ms is not None:
-            left_ms = self._until_ms - clock.wall_ms()
-            until_ns = clock.monotonic_ns() + left_ms * NS_PER_MS
+        left_ms = self._left_ms()
+        until_ns = None if left_ms is None else clock.monotonic_ns() + left_ms * NS_PER_MS
         self._gate.pool_changed(pool_spec(self.seen(pool), until_ns))
         if self.in_force and pool.state in _LOADED:
             self._free_soon()  # an engine that was restarted loads by itself
@@ -83,17 +94,39 @@ class Release:
 
         `now`: what runs is ended instead of waited for.
         """
-        self.in_force = True
-        self._until_ms = until_ms
-        self._settled.clear()
+        closure = Closure(principal=principal, since_ms=clock.wall_ms(), until_ms=until_ms)
+        self._closures.close(closure)
         self._log.event(Event.ENGINE_RELEASED, principal=principal, until_ms=until_ms)
-        for pool in self._engine.pools():
-            self.tell(pool)
-        self._free_soon()
+        self._lend(closure)
         if now:
             for live in self._live:
                 if live.verb in QUEUED_VERBS and not _waiting(live):
-                    live.end(self._ending(Outcome.ABORTED))
+                    live.end(self.ending(Outcome.ABORTED))
+
+    def restore(self, closure: Closure) -> None:
+        """It was lent when the daemon before this one ended. To be called before the engine starts,
+        which then loads nothing."""
+        self._log.event(
+            Event.ENGINE_RELEASED,
+            principal=closure.principal,
+            until_ms=closure.until_ms,
+            state="still",
+        )
+        self._lend(closure)
+
+    def _lend(self, closure: Closure) -> None:
+        self.in_force = True
+        self._until_ms = closure.until_ms
+        left_ms = closure.left_ms(clock.wall_ms())
+        if left_ms is None:
+            self._latest_ns = None
+        else:
+            self._latest_ns = clock.monotonic_ns() + (left_ms + SLACK_MS) * NS_PER_MS
+        self._settled.clear()
+        self._engine.keep_cold(True)
+        for pool in self._engine.pools():
+            self.tell(pool)
+        self._free_soon()
         self._look()
 
     def end(self, principal: str | None = None) -> bool:
@@ -102,7 +135,9 @@ class Release:
             return False
         self.close()
         self.in_force = False
-        self._until_ms = None
+        self._until_ms = self._latest_ns = None
+        self._closures.open(None)
+        self._engine.keep_cold(False)
         self._settled.set()
         self._log.event(Event.ENGINE_TAKEN_BACK, principal=principal)
         for pool in self._engine.pools():
@@ -110,8 +145,10 @@ class Release:
         return True
 
     async def wait_free(self) -> bool:
-        """Wait until the device is free; false where it was taken back before."""
+        """Wait until the device is free; false where it was taken back before. The disk knows by
+        then that it is lent."""
         await self._settled.wait()
+        await self._closures.written()
         return self.in_force
 
     def close(self) -> None:
@@ -123,14 +160,26 @@ class Release:
     def _look(self) -> None:
         """Is the time over?"""
         self.close()
-        if self._until_ms is None:
+        left_ms = self._left_ms()
+        if left_ms is None:
             return
-        left_s = (self._until_ms - clock.wall_ms()) / 1000
-        if left_s <= 0:
+        if left_ms <= 0:
             self.end()
         else:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(min(left_s, LOOK_S), self._look)
+            self._timer = loop.call_later(min(left_ms / 1000, LOOK_S), self._look_again)
+
+    def _look_again(self) -> None:
+        for pool in self._engine.pools():
+            self.tell(pool)  # the wall's clock may have been set, or the machine have slept
+        self._look()
+
+    def _left_ms(self) -> int | None:
+        """How long it goes on: by the wall's clock, and never longer than was asked for."""
+        if self._until_ms is None or self._latest_ns is None:
+            return None
+        latest_ms = (self._latest_ns - clock.monotonic_ns()) // NS_PER_MS
+        return min(self._until_ms - clock.wall_ms(), latest_ms)
 
     # --- making it free -------------------------------------------------------------------------
 
@@ -163,13 +212,12 @@ class Release:
             if live.verb in QUEUED_VERBS and _waiting(live) and not self._waits(live.class_):
                 # One that waits again has been told that it started.
                 started = live.granted_ns is not None
-                live.end(self._ending(Outcome.ABORTED if started else Outcome.REJECTED))
+                live.end(self.ending(Outcome.ABORTED if started else Outcome.REJECTED))
 
-    def _ending(self, outcome: Outcome) -> Ending:
-        ending = Ending(outcome, Reason.RELEASED, LENT)
-        if self._until_ms is None:
-            return ending
-        return replace(ending, retry_after_ms=max(0, self._until_ms - clock.wall_ms()))
+    def ending(self, outcome: Outcome) -> Ending:
+        """What is said to whom it keeps out, with the time at which it is over."""
+        ending, left_ms = Ending(outcome, Reason.RELEASED, LENT), self._left_ms()
+        return ending if left_ms is None else replace(ending, retry_after_ms=max(0, left_ms))
 
 
 def _waiting(live: LiveRequest) -> bool:

@@ -21,6 +21,7 @@ from onegate.server.gate import Gate
 from onegate.server.inbound import InboundBytes
 from onegate.server.live import LiveRequest
 from onegate.server.outcome import Outcome
+from onegate.source import build
 
 NS_PER_MS = 1_000_000
 
@@ -60,6 +61,8 @@ class Reporter:
         self._sessions = sessions
         self._state = state
         self._started_ns = started_ns
+        # Now, when what lies on the disk is what runs.
+        self._build = build(__version__)
         self._notices: dict[NoticeCode, NoticeStatus] = {}
 
     def notice(self, code: NoticeCode, detail: str | None) -> None:
@@ -77,7 +80,7 @@ class Reporter:
         infos = {pool.model: pool for pool in self._engine.pools()}
         return Status(
             state=self._state(),
-            version=__version__,
+            version=self._build,
             uptime_s=round((clock.monotonic_ns() - self._started_ns) / 1e9, 3),
             gate=GateStatus(
                 in_flight=view.in_flight,

@@ -62,7 +62,10 @@ def utc_day(unix_ms: int) -> str:
 
 
 class UsageTable:
-    """The table. `stored` says that it is kept on disk as well. `limits` are those of now."""
+    """The table. `stored` says that it is kept on disk as well. `limits` are those of now.
+
+    `on_change` is called at each end of a request while it is stored.
+    """
 
     def __init__(self, limits: Callable[[], UsageConfig]) -> None:
         self._limits = limits
@@ -72,6 +75,7 @@ class UsageTable:
         self._all_changed = False
         self._today = (-1, "")
         self.stored = False
+        self.on_change: Callable[[], None] = lambda: None
         self.n_rows = 0
 
     # --- counting -------------------------------------------------------------------------------
@@ -107,7 +111,9 @@ class UsageTable:
         if self.stored and not self._all_changed:
             self._changed[day, principal, class_] = row
         if known is None:
-            self._shrink()
+            self.shrink()
+        if self.stored:
+            self.on_change()
 
     def _day(self, now_ms: int) -> str:
         n, day = self._today
@@ -126,21 +132,24 @@ class UsageTable:
 
     # --- bounds ---------------------------------------------------------------------------------
 
-    def _shrink(self) -> None:
+    def shrink(self) -> None:
         """Forget the oldest days, and the names of the oldest that are left, until all fits.
 
         The newest day that has any use counts as newest, whatever the clock says: a clock that was
         wrong for a moment empties nothing.
         """
         limits = self._limits()
-        while len(self._days) > limits.days:
-            self._forget(min(self._days))
-        while self.n_rows > limits.max_rows:
-            named = [day for day, principals in self._days.items() if principals.keys() != {OTHERS}]
-            if named:
-                self._add_up(min(named))
-            else:
-                self._forget(min(self._days))
+        surplus = len(self._days) - limits.days
+        if surplus > 0:
+            for day in sorted(self._days)[:surplus]:
+                self._forget(day)
+        for shorten in (self._add_up, self._forget):
+            if self.n_rows <= limits.max_rows:
+                return
+            for day in sorted(self._days):
+                shorten(day)
+                if self.n_rows <= limits.max_rows:
+                    return
 
     def _forget(self, day: str) -> None:
         self.n_rows -= sum(map(len, self._days.pop(day).values()))
@@ -148,6 +157,8 @@ class UsageTable:
 
     def _add_up(self, day: str) -> None:
         """Leave what was used on a day, and not by whom."""
+        if self._days[day].keys() == {OTHERS}:
+            return
         rows = [row for classes in self._days[day].values() for row in classes.values()]
         self._forget(day)
         sums: dict[str, Row] = {}
@@ -160,9 +171,12 @@ class UsageTable:
     # --- the disk -------------------------------------------------------------------------------
 
     def restore(self, row: Row) -> None:
-        """A row as it was stored; the last one of several holds."""
+        """A row as it was stored; the last one of several holds. `shrink` is to follow the last."""
         self._put(row)
-        self._shrink()
+        limits = self._limits()
+        # Not at each row: a table that is much too long would be gone through as often.
+        if self.n_rows > 2 * limits.max_rows or len(self._days) > 2 * limits.days:
+            self.shrink()
 
     def take(self, *, whole: bool) -> tuple[list[Row], bool] | None:
         """What is to be written, and whether that is the whole table; None when nothing is.

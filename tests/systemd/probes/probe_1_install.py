@@ -35,6 +35,11 @@ KEPT = (
 def test_nothing_is_here_yet() -> None:
     BEFORE.write_text("\n".join(files()), encoding="utf-8")
     assert not PREFIX.exists()
+    # Neither does the machine have what it was copied from, where that had an installation.
+    ours = "onegate-probes.service"
+    assert [x for x in files() if "onegate" in x.rpartition("/")[2] and not x.endswith(ours)] == []
+    for database in ("passwd", "group", "shadow", "gshadow"):
+        assert "onegate" not in Path("/etc", database).read_text(encoding="utf-8"), database
 
 
 def test_a_plain_user_is_told_to_use_sudo() -> None:

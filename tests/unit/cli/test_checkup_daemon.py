@@ -1,5 +1,6 @@
 """Whether the daemon answers, and what it says of itself and its engine."""
 
+import dataclasses
 import os
 import socket
 from collections.abc import Iterator
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 
 from onegate import __version__
-from onegate.cli.checkup import Machine, Verdict
+from onegate.cli import checkup_socket
+from onegate.cli.checkup import Listening, Machine, Verdict
 from onegate.cli.checkup_daemon import Answers, caller, connection, daemon, engine
 from onegate.client import connect
-from onegate.client.errors import Unavailable, error_of
+from onegate.client.errors import ProtocolError, Unavailable, error_of
 from onegate.protocol import messages as m
 from onegate.protocol.errors import Reason
+from onegate.source import build
 
 
 def whoami(**more: Any) -> m.WhoamiReport:
@@ -31,12 +34,15 @@ def whoami(**more: Any) -> m.WhoamiReport:
 
 
 def answers(given: Any, **more: Any) -> Answers:
-    return Answers(given.status(**({"version": __version__} | more)), whoami())
+    status = given.status(**({"version": build(__version__)} | more))
+    return Answers(status, whoami(), "", "start it anew")
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return Machine(root=tmp_path, uid=1000, user_name=lambda uid: "anna")
+    return Machine(
+        root=tmp_path, uid=1000, user_name=lambda uid: "anna", listener=lambda path: None
+    )
 
 
 @pytest.fixture
@@ -54,7 +60,8 @@ def test_a_daemon_that_answers(machine: Machine, listening: str, gate: Any, give
     gate.answers |= {"status": given.status(), "whoami": whoami()}
     (check,), found = connection(machine, listening)
     assert check.verdict is Verdict.OK
-    assert found == Answers(given.status(), whoami())
+    assert found is not None
+    assert (found.status, found.whoami) == (given.status(), whoami())
     assert gate.opened[0]["retry"] == "never"
 
 
@@ -63,7 +70,7 @@ def test_no_socket_where_the_systems_should_be(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, booted: bool, command: str
 ) -> None:
     path = str(tmp_path / "system.sock")
-    monkeypatch.setattr("onegate.cli.checkup_daemon.SYSTEM_SOCKET", path)
+    monkeypatch.setattr(checkup_socket, "SYSTEM_SOCKET", path)
     if booted:
         (tmp_path / "run/systemd/system").mkdir(parents=True)
     (check,), found = connection(machine, path)
@@ -74,7 +81,7 @@ def test_no_socket_where_the_systems_should_be(
 
 def test_no_socket_where_it_was_said_to_be(machine: Machine, tmp_path: Path) -> None:
     (check,), _ = connection(machine, str(tmp_path / "none"))
-    assert check.command == "onegated &"
+    assert check.command == f"onegated --socket {tmp_path}/none &"
 
 
 def test_a_file_in_its_place(machine: Machine, tmp_path: Path) -> None:
@@ -112,13 +119,26 @@ def test_a_socket_at_which_nobody_answers(machine: Machine, listening: str, gate
     gate.answers["open"] = Unavailable("nobody listens")
     (check,), found = connection(machine, listening)
     assert (check.verdict, check.sentence, found) == (Verdict.FAIL, "nobody listens", None)
+    assert check.command == f"onegated --socket {listening} &"
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), ProtocolError("what?")])
+def test_a_live_socket_is_never_answered_by_a_second_daemon(
+    machine: Machine, listening: str, gate: Any, error: Exception
+) -> None:
+    gate.answers["open"] = error
+    (check,), found = connection(
+        dataclasses.replace(machine, listener=lambda path: Listening(0, 0)), listening
+    )
+    assert (check.verdict, found) == (Verdict.FAIL, None)
+    assert "onegated" not in (check.command or "")
 
 
 def test_a_daemon_that_refuses(machine: Machine, listening: str, gate: Any, given: Any) -> None:
     failed = given.failed(Reason.SHUTTING_DOWN)
     gate.answers["open"] = error_of(failed, started=False)
     (check,), found = connection(machine, listening)
-    assert (check.verdict, found) == (Verdict.FAIL, None)
+    assert (check.verdict, check.command, found) == (Verdict.FAIL, "onegate wait-ready", None)
 
 
 # --- daemon ---------------------------------------------------------------------------------------
@@ -133,7 +153,9 @@ def test_a_daemon_in_good_order(given: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "command"),
     [
-        ({"version": "0.0.9"}, "sudo systemctl restart onegate.service"),
+        ({"version": "0.0.9"}, "start it anew"),
+        ({"version": __version__}, "start it anew"),
+        ({"version": f"{__version__}+00000000"}, "start it anew"),
         ({"state": "draining"}, "onegate wait-ready"),
     ],
 )
@@ -187,6 +209,6 @@ def test_every_pool_is_judged(given: Any) -> None:
 
 @pytest.mark.parametrize("admin", [True, False])
 def test_who_one_is(given: Any, admin: bool) -> None:
-    (check,) = caller(Answers(given.status(), whoami(admin=admin)))
+    (check,) = caller(Answers(given.status(), whoami(admin=admin), "", ""))
     assert "uid:7, class loop, ceiling interactive" in check.sentence
     assert ("administrator" in check.sentence) is admin

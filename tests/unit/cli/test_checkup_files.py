@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from onegate.cli.checkup import Machine, Ran, Verdict
-from onegate.cli.checkup_files import configuration, model
+from onegate.cli.checkup_files import configuration, loaded, model
 from onegate.config import Config, check
+from onegate.protocol.content import Identity
 
 
 def at(root: Path, text: str | None = None, **more: Any) -> Machine:
@@ -125,3 +126,46 @@ def test_a_model_by_its_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", [None, check('[engine]\nkind = "scripted"\n')])
 def test_where_there_is_no_model_to_look_at(tmp_path: Path, config: Config | None) -> None:
     assert looked(tmp_path, config).verdict is Verdict.SKIP
+
+
+# --- what is loaded -------------------------------------------------------------------------------
+
+HAS = "sha256:" + "a" * 64
+OTHER = "sha256:" + "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("said", "pool", "warns"),
+    [
+        (Ran(0, f"my m {HAS}\n", ""), {"model": "my m", "digest": HAS}, False),
+        (Ran(0, f"my m {OTHER}\n", ""), {"model": "my m", "digest": HAS}, True),
+        (Ran(0, f"my m {OTHER}\n", ""), {"model": "another", "digest": HAS}, False),
+        (Ran(0, f"my m {OTHER}\n", ""), {"model": "my m", "digest": None}, False),
+        (Ran(69, "", "it is not there\n"), {"model": "my m", "digest": HAS}, False),
+        (None, {"model": "my m", "digest": HAS}, False),
+    ],
+)
+def test_what_is_loaded_is_what_is_on_the_disk(
+    tmp_path: Path, given: Any, said: Ran | None, pool: dict[str, Any], warns: bool
+) -> None:
+    asked = []
+
+    def run(*command: str) -> Ran | None:
+        asked.append(command[-2:])
+        return said
+
+    identity = Identity(engine="openvino", model=pool["model"], digest=pool["digest"])
+    pools = [given.pool(model=pool["model"], identity=identity)]
+    config = check('[engine]\nmodel = "/m/my m.gguf"\n')
+    found = loaded(at(tmp_path, run=run), config, pools, "start it anew")
+    assert asked == [("digest", "/m/my m.gguf")]
+    assert [(c.verdict, c.command) for c in found] == [(Verdict.WARN, "start it anew")] * warns
+    assert all("aaaaaaaaaaaa is what is loaded" in c.sentence for c in found)
+
+
+def test_an_engine_without_files_has_none_to_compare(tmp_path: Path, given: Any) -> None:
+    for config in (None, check('[engine]\nkind = "scripted"\n')):
+        assert loaded(at(tmp_path), config, [given.pool()], "") == []
+    config = check('[engine]\nmodel = "/m.gguf"\n')
+    ran = at(tmp_path, run=lambda *_: Ran(0, f"m {HAS}\n", ""))
+    assert loaded(ran, config, [given.pool(model="m")], "") == []

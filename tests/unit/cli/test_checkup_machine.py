@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from onegate.cli.checkup import Check, Machine, Ran, Verdict
-from onegate.cli.checkup_machine import INSTALL, installation, membership, units
+from onegate.cli.checkup_machine import (
+    INSTALL,
+    NVIDIA,
+    NVIDIA_DROP_INS,
+    devices,
+    installation,
+    membership,
+    units,
+)
+from onegate.config import Config, check
 
 UNITS = ("onegate.socket", "onegate.service", "onegate-engine.service")
 
@@ -226,3 +235,41 @@ def test_unit_files_that_systemd_has_not_read(machine: Any, tmp_path: Path) -> N
         Verdict.WARN,
         "sudo systemctl daemon-reload",
     )
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+ON_NVIDIA = (
+    check('[engine]\nkind = "tensorrt-llm"\nmodel = "/m"\n'),
+    check('[engine]\ndevice = "NVIDIA.0"\n'),
+)
+
+
+def put(root: Path, path: str) -> None:
+    (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+    (root / path.lstrip("/")).write_text("")
+
+
+@pytest.mark.parametrize("config", ON_NVIDIA)
+@pytest.mark.parametrize("device", NVIDIA)
+@pytest.mark.parametrize("drop_in", NVIDIA_DROP_INS)
+def test_the_engine_may_open_its_gpu(
+    machine: Any, tmp_path: Path, config: Config, device: str, drop_in: str
+) -> None:
+    installed(tmp_path)
+    (check,) = devices(machine(), config)
+    assert (check.verdict, check.command) == (Verdict.FAIL, "nvidia-smi")
+    put(tmp_path, device)
+    (check,) = devices(machine(), config)
+    assert (check.verdict, check.command) == (Verdict.FAIL, INSTALL)
+    put(tmp_path, drop_in)
+    (check,) = devices(machine(), config)
+    assert check.verdict is Verdict.OK
+
+
+def test_where_no_gpu_is_needed_nothing_is_said(machine: Any, tmp_path: Path) -> None:
+    assert devices(machine(), ON_NVIDIA[0]) == []  # not installed: in no sandbox
+    installed(tmp_path)
+    put(tmp_path, NVIDIA[0])
+    for config in (None, Config(), check('[engine]\nkind = "scripted"\n')):
+        assert devices(machine(), config) == []

@@ -63,7 +63,7 @@ def nothing_runs(*command: str) -> None:
 
 def machine(root: Path, **more: Any) -> Machine:
     fields = {"root": root, "environ": {}, "uid": 1000, "gids": frozenset({1000})}
-    fields |= {"run": nothing_runs, "group_of": lambda name: None}
+    fields |= {"run": nothing_runs, "group_of": lambda name: None, "listener": lambda path: None}
     return Machine(**(fields | more))
 
 

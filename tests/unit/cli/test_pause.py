@@ -48,6 +48,15 @@ def test_what_has_passed_is_a_usage_error(text: str) -> None:
         moment(text, NOW)
 
 
+@pytest.mark.parametrize(
+    "text", ["9999-12-31", "9999-12-31T23:59:59", "31d", "2030-03-02T12:00:31"]
+)
+def test_what_is_too_far_ahead_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"30 days ahead|too far ahead"):
+        moment(text, NOW)
+    assert moment("30d", NOW) == datetime(2030, 3, 2, 12, 0, 30)
+
+
 def test_pausing_without_an_end(gate: Any, capsys: Any) -> None:
     gate.answers["pause"] = True
     assert run(["pause", "batch"]) == 0

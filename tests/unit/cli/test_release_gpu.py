@@ -95,6 +95,11 @@ def test_taking_it_back(gate: Any, capsys: Any, applied: bool, text: str) -> Non
     [
         (["--for", "soon"], "--for 'soon' is no time"),
         (["--for", "0s"], "--for 0s has passed"),
+        (["--for", "9999-12-31"], "--for 9999-12-31 is more than 30 days ahead"),
+        (
+            ["--for", "31d"],
+            "--for 31d is more than 30 days ahead: leave it out, and end it by hand",
+        ),
         (["--end", "--for", "2h"], "--end takes"),
         (["--end", "--now"], "--end takes"),
     ],

@@ -19,6 +19,7 @@ from onegate.engines.host.wire import (
     EmbedCall,
     EmbedResultMsg,
     LoadCall,
+    UnloadCall,
 )
 from onegate.protocol.content import Usage
 
@@ -52,6 +53,20 @@ async def test_each_question_gets_its_answer(calls, sent):
     result = await asked(calls, EmbedCall(call=2, model="m", input=["x"]), answer)
     assert result == EmbedResult(vectors=[[0.5]], usage=usage)
     assert await asked(calls, LoadCall(call=3, model="m"), CallDone(call=3)) is None
+    assert len(calls) == 0
+
+
+@pytest.mark.parametrize(
+    "answer", [CallDone(call=1), CallFailed(call=1, code="invalid", message="no")]
+)
+async def test_an_answer_that_nobody_waits_for(calls, sent, answer):
+    question = UnloadCall(call=calls.next(), model="m")
+    calls.tell(question)
+    assert sent == [question]
+    calls.answered(answer)
+    assert len(calls) == 0
+    calls.tell(UnloadCall(call=calls.next(), model="m"))
+    calls.lose(EngineBroke("gone"))
     assert len(calls) == 0
 
 

@@ -1,7 +1,9 @@
 import asyncio
+import contextlib
 import socket
 
 import pytest
+from msgspec.msgpack import decode
 
 from onegate.engines import life as life_module
 from onegate.engines.base import (
@@ -16,17 +18,21 @@ from onegate.engines.base import (
 from onegate.engines.host.wire import (
     WIRE,
     AcceptedMsg,
+    Attach,
     CallDone,
     Heartbeat,
     HostHello,
     Output,
     PoolUpdate,
     Step,
+    ToHost,
+    UnloadCall,
 )
 from onegate.engines.life import HostLife
 from onegate.engines.seats import Seats
 from onegate.engines.stall import StallRule
 from onegate.engines.stream import Stream
+from onegate.protocol.framing import FrameReader
 
 CAPACITY = EngineCapacity(max_seqs=2, max_context_tok=10, reservation=Reservation.GROW)
 LOADING = PoolInfo(model="m", state=PoolState.LOADING, capacity=CAPACITY)
@@ -210,3 +216,25 @@ async def test_a_connection_that_is_ended_is_one_that_is_lost(make_life):
             life.kill()
         assert "has closed its connection" in str(run.result())
     assert connection.killed == 2
+
+
+async def test_a_host_is_told_what_to_leave_cold_together_with_its_settings(make_life):
+    connection = Connection()
+    life = make_life(connection)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(life.run({}, tick_s=60.0, cold=["a", "b"]))
+        reader, frames = FrameReader(1 << 20), []
+        while len(frames) < 3:
+            await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                frames += reader.feed(connection.theirs.recv(1 << 16, socket.MSG_DONTWAIT))
+        attach, *unloads = [decode(frame, type=ToHost) for frame in frames]
+        assert isinstance(attach, Attach)
+        assert [call.model for call in unloads] == ["a", "b"]
+        assert all(isinstance(call, UnloadCall) for call in unloads)
+        life.hear(hello())
+        for call in unloads:
+            life.hear(CallDone(call=call.call))
+        connection.theirs.close()
+    assert "closed" in str(running.result())
+    connection.sock.close()

@@ -58,6 +58,8 @@ async def test_messages_both_ways(link, heard):
         frame(msgspec.msgpack.encode({"t": "call_done", "call": 1, "extra": 1})),
         (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
         bytes(4),
+        frame(b"\x82\xa1t\xa4step\xa1n" + b"\x91" * 100_000 + b"\xc0"),
+        frame(b"\x81\xa1t" + b"\x91" * 100_000 + b"\xc0"),
     ],
 )
 async def test_bytes_that_are_no_message_end_it(link, heard, data):
@@ -68,6 +70,32 @@ async def test_bytes_that_are_no_message_end_it(link, heard, data):
     link.data_received(encoded(CallDone(call=2)))
     assert heard == [CallDone(call=1)]
     link.connection_lost(None)
+
+
+POOL = {"model": "m", "state": "ready"}
+CAPACITY = {"max_seqs": 1, "max_context_tok": 1, "reservation": "grow"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"t": "pool", "pool": {**POOL, "capacity": CAPACITY, "switch_cost_ms": float("nan")}},
+        {"t": "pool", "pool": {**POOL, "capacity": CAPACITY, "load_ms": float("inf")}},
+        {"t": "pool", "pool": {**POOL, "capacity": {**CAPACITY, "max_seqs": 0}}},
+        {"t": "pool", "pool": {**POOL, "capacity": {**CAPACITY, "kv_tok": -1}}},
+        {"t": "step", "n": -1},
+        {"t": "step", "n": 1, "freed": [2**64 - 1]},
+        {"t": "step", "n": 1, "snapshot": {"model": "m", "step_ms_p50": float("nan")}},
+        {"t": "step", "n": 1, "outputs": [{"id": 1, "chunk": {"type": "chunk", "n_tok": -3}}]},
+        {"t": "accepted", "id": 1, "prompt_tok": -1},
+        {"t": "heartbeat", "steps": -1, "busy": False},
+    ],
+    ids=str,
+)
+async def test_figures_that_are_none_end_it(link, heard, message):
+    link.data_received(frame(msgspec.msgpack.encode(message)))
+    assert heard == []
+    assert isinstance(link.lost.result(), EngineMalformed)
 
 
 async def test_the_offence_does_not_quote_what_was_said(link):

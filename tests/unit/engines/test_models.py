@@ -90,7 +90,19 @@ def test_requirements_command(package: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "tiny-model-package==1.0\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["verify", "tiny"], ["delete"]])
+def test_digest_command(package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = f"sha256:{hashlib.sha256(WEIGHTS).hexdigest()}"
+    assert models.main(["digest", "tiny"]) == 0
+    assert capsys.readouterr().out == f"tiny {digest}\n"
+    (tmp_path / "my model.gguf").write_bytes(WEIGHTS)
+    assert models.main(["digest", str(tmp_path / "my model.gguf")]) == 0
+    assert capsys.readouterr().out == f"my model {digest}\n"
+    for missing in ("huge", str(tmp_path / "none.gguf")):
+        assert models.main(["digest", missing]) == 69
+        assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["verify", "tiny"], ["delete"], ["digest"]])
 def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert models.main(arguments) == 64
     assert capsys.readouterr().err.startswith("usage:")

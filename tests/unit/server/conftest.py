@@ -38,12 +38,13 @@ from onegate.engines.base import (
 from onegate.protocol import messages as m
 from onegate.protocol.connection import ClientConnection
 from onegate.protocol.content import FinishReason, Identity, Message, Params, Tool, Usage
-from onegate.protocol.errors import Phase, Reason
+from onegate.protocol.errors import NoticeCode, Phase, Reason
 from onegate.protocol.features import KNOWN
 from onegate.server import sessions as sessions_module
 from onegate.server import turns as turns_module
 from onegate.server.account import Accounts
 from onegate.server.classify import compile_rules
+from onegate.server.closures import Closures
 from onegate.server.dispatch import dispatch
 from onegate.server.engineroom import EngineRoom
 from onegate.server.gate import Gate
@@ -59,6 +60,7 @@ from onegate.server.report import Reporter
 from onegate.server.services import Services
 from onegate.server.session import Session
 from onegate.server.sessions import Sessions
+from onegate.server.state import StateDirectory
 from onegate.server.translate import class_specs, gate_limits, pool_spec
 from onegate.server.usage import UsageTable
 from onegate.tasks import Tasks
@@ -143,6 +145,7 @@ class PlayedEngine:
         self.on_unload: Callable[[str], Awaitable[None]] | None = None
         self.loads: list[str] = []
         self.unloads: list[str] = []
+        self.cold = False
         self.snapshots: dict[str, EngineSnapshot] = {}
         self.closed: list[float] = []
         self.sink: Sink = lambda event: None
@@ -191,6 +194,9 @@ class PlayedEngine:
         self.loads.append(model)
         if self.on_load is not None:
             await self.on_load(model)
+
+    def keep_cold(self, cold: bool) -> None:
+        self.cold = cold
 
     async def unload(self, model: str) -> None:
         self.unloads.append(model)
@@ -309,6 +315,7 @@ class Box:
     log: io.StringIO
     crashes: list[BaseException] = field(default_factory=list)
     skipped_ns: int = 0
+    disk: Any = None
 
     def skip(self, seconds: float) -> None:
         """Move the clock on, and let the core see it."""
@@ -413,7 +420,7 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
     # Otherwise a slow machine would answer some of several requests a turn later.
     monkeypatch.setattr(turns_module, "TURN_NS", 3600 * 10**9)
 
-    def make(text: str = "", *pools: PoolInfo) -> Box:
+    def make(text: str = "", *pools: PoolInfo, directory: StateDirectory | None = None) -> Box:
         config = configuration.check(CONFIG + text)
         stream = io.StringIO()
         log = Log(stream, journal=False, level=Level.DEBUG)
@@ -439,11 +446,17 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
             started_ns=clock.monotonic_ns(),
         )
         live = LiveRequests(boot="b")
+        closures = Closures(
+            directory,
+            log=log,
+            notice=lambda problem: reporter.notice(NoticeCode.CLOSED_UNWRITTEN, problem),
+        )
         release = Release(
             engine=engine,
             gate=gate,
             live=live,
             waits=lambda class_: services.class_config(class_).when_closed == "wait",
+            closures=closures,
             log=log,
             tasks=tasks,
         )
@@ -466,6 +479,7 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
             accounts=accounts,
             inbound=inbound,
             live=live,
+            closures=closures,
             release=release,
             usage=UsageTable(lambda: services.config.usage),
             reporter=reporter,

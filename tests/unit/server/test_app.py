@@ -73,7 +73,7 @@ class Loop:
 class Daemon:
     """An app and everything that it was given."""
 
-    def __init__(self, engine: Any, text: str) -> None:
+    def __init__(self, engine: Any, text: str, directory: Path | None = None) -> None:
         self.events: list[str] = []
         self.stream = io.StringIO()
         self.text = text
@@ -85,6 +85,7 @@ class Daemon:
             notifier=Notifier(None, None),
             log=Log(self.stream, journal=False),
             reload=self.read,
+            usage_directory=None if directory is None else str(directory),
         )
         self.codes: list[int] = []
         self.tasks = Tasks(self._crashed)
@@ -99,7 +100,7 @@ class Daemon:
         async def run() -> None:
             self.codes.append(await self.app.run())
 
-        self.tasks.spawn(run(), name="app")
+        self.running = self.tasks.spawn(run(), name="app")
         await turns()
 
     async def stop(self) -> int:
@@ -107,6 +108,11 @@ class Daemon:
         await turns()
         (code,) = self.codes
         return code
+
+    async def stop_in_time(self) -> None:
+        """The same where a disk has to be waited for."""
+        self.loop.signals[signal.SIGTERM]()
+        await asyncio.wait([self.running])
 
     def reload(self, text: str) -> None:
         self.text = text
@@ -365,3 +371,29 @@ async def test_what_was_used_is_written_while_it_serves(
     await daemon.start()
     assert runs == [1]
     await daemon.stop()
+
+
+async def test_what_is_closed_is_known_before_the_engine_starts(
+    box: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = box.engine
+    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: engine)
+    first = Daemon(engine, "", tmp_path)
+    monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: first.loop)
+    await first.start()
+    first.app.services.release.begin(until_ms=None, now=False, principal="uid:0")
+    await first.app.services.closures.written()
+    await first.stop_in_time()
+    engine.cold = False
+    heir, cold = Daemon(engine, "", tmp_path), []
+
+    async def start(sink: object) -> None:
+        cold.append(engine.cold)
+
+    monkeypatch.setattr(engine, "start", start)
+    monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: heir.loop)
+    await heir.start()
+    assert cold == [True]
+    assert heir.app.services.release.in_force
+    await heir.stop_in_time()
+    assert (tmp_path / "closed.jsonl").exists(), "an orderly end ends it as little"

@@ -4,6 +4,7 @@ from onegate.engines.base import EngineCapacity, PoolInfo, PoolState, Reservatio
 from onegate.server.classify import Decision
 from onegate.server.greeting import peer_facts, welcome
 from onegate.server.peercred import Peer
+from onegate.source import build
 
 PEER = Peer(
     pid=9,
@@ -46,4 +47,4 @@ def test_the_limits_are_those_of_the_classes_it_may_use() -> None:
     assert [(each.model, each.state, each.max_context_tok) for each in said.models] == [
         ("tiny", "loading", 77)
     ]
-    assert (said.features, said.version) == (["v1"], __version__)
+    assert (said.features, said.version) == (["v1"], build(__version__))

@@ -3,14 +3,16 @@
 import asyncio
 import io
 import os
+import time
 from typing import Any
 
 import pytest
 
+from onegate import clock
 from onegate.protocol import messages as m
 from onegate.protocol.errors import Phase, Reason
 from onegate.server import lifecycle as lifecycle_module
-from onegate.server.lifecycle import Lifecycle, State
+from onegate.server.lifecycle import Lifecycle, State, status_line
 from onegate.server.log import Log
 from onegate.server.notify import Notifier
 from onegate.server.outcome import Outcome
@@ -210,3 +212,28 @@ async def test_an_engine_that_hangs_does_not_keep_the_daemon(
 async def test_an_idle_daemon_drains_at_once(box: Box, lifecycle: Lifecycle) -> None:
     await lifecycle.drain(box.services)
     assert lifecycle.state is State.STOPPED
+
+
+async def test_systemd_is_told_what_is_closed_and_until_when(
+    box: Box, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_700_000_000_000)
+    services = box.services
+    services.release.begin(until_ms=1_700_003_600_000, now=False, principal="uid:0")
+    line = status_line(services)
+    assert line == "the device is released until 2023-11-14 23:13:20 UTC; 0 running, 0 waiting"
+    services.release.begin(until_ms=None, now=False, principal="uid:0")
+    assert "the device is released until it is ended by hand; " in status_line(services)
+    services.release.end()
+    assert status_line(services) == "0 running, 0 waiting"
+    admin = box.greeted(uid=0)
+    admin.say(m.Pause(id=1, class_="batch", until_ms=1_700_003_600_000))
+    admin.say(m.Pause(id=2, class_="loop"))
+    line = status_line(services)
+    assert "batch is paused until 2023-11-14 23:13:" in line
+    assert "loop is paused until it is ended by hand" in line
+    await box.quiet()
+    monkeypatch.undo()
+    time.tzset()

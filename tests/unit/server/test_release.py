@@ -1,6 +1,9 @@
 """The device is lent: who is told what, when the pools are unloaded, and how it comes back."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,9 @@ from onegate.protocol import messages as m
 from onegate.protocol.content import Usage
 from onegate.protocol.errors import Phase, Reason
 from onegate.server import release as release_module
+from onegate.server.closures import NAME, Closure
 from onegate.server.outcome import Outcome
+from onegate.server.state import StateDirectory
 
 Box = Any  # of conftest.py
 
@@ -76,7 +81,7 @@ async def test_newcomers_are_told_when_it_is_back(box: Box, monkeypatch: Any) ->
     await box.quiet()
     (pool,) = box.services.reporter.status().pools
     assert pool.released_until_ms is not None
-    assert abs(pool.released_until_ms - 1_060_000) <= 1
+    assert abs(pool.released_until_ms - 1_060_000) <= 1000
     client = box.greeted()
     await box.ask(client)
     (failed,) = client.heard()
@@ -263,13 +268,69 @@ async def test_the_last_word_on_the_time_holds(box: Box, monkeypatch: Any) -> No
     await box.quiet()
 
 
-@pytest.mark.parametrize("until_ms", [0, 999_999, 1_000_000])
-async def test_a_time_that_has_passed(box: Box, monkeypatch: Any, until_ms: int) -> None:
+@pytest.mark.parametrize("verb", [m.ReleaseEngine, partial(m.Pause, class_="loop")])
+@pytest.mark.parametrize(
+    ("until_ms", "says"),
+    [
+        (0, "has passed already"),
+        (999_999, "has passed already"),
+        (1_000_000, "has passed already"),
+        (1_000_001 + 30 * 86_400_000, "more than 30 days ahead"),
+        (253_402_300_799_000, "more than 30 days ahead"),  # the last second of the calendar
+        (2**53, "more than 30 days ahead"),
+    ],
+)
+async def test_a_time_that_it_cannot_be_closed_until(
+    box: Box, monkeypatch: Any, verb: Any, until_ms: int, says: str
+) -> None:
     monkeypatch.setattr(clock, "wall_ms", lambda: 1_000_000)
-    admin = release(box, until_ms=until_ms)
+    admin = box.greeted(uid=0)
+    admin.say(verb(id=1, until_ms=until_ms))
     (failed,) = admin.heard()
     assert (failed.reason, failed.path) == (Reason.INVALID, "until_ms")
+    assert says in failed.message
     assert not box.services.release.in_force
+    assert not any(view.closed for view in box.gate.view().classes)
+
+
+@pytest.mark.parametrize("verb", [m.ReleaseEngine, partial(m.Pause, class_="loop")])
+async def test_the_furthest_time_there_is(box: Box, monkeypatch: Any, verb: Any) -> None:
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_000_000)
+    admin = box.greeted(uid=0)
+    admin.say(verb(id=1, until_ms=1_000_000 + 30 * 86_400_000))
+    await box.quiet()
+    assert ack(admin).applied
+
+
+async def test_a_clock_that_is_set_back_lends_it_no_longer(box: Box, monkeypatch: Any) -> None:
+    lent = box.services.release
+    with monkeypatch.context() as patched:
+        timers = Timers(patched)
+        lent.begin(until_ms=1_090_000, now=False, principal="uid:0")
+        timers.now_ms -= 500_000
+        box.skipped_ns += 60 * 10**9
+        timers.fire()
+        assert lent.in_force
+        assert timers.set[0][0] <= 31.0
+        box.skipped_ns += 31 * 10**9
+        timers.fire()
+        assert not lent.in_force
+    await box.quiet()
+
+
+async def test_after_a_sleep_of_the_machine_the_time_is_told_anew(
+    box: Box, monkeypatch: Any
+) -> None:
+    lent = box.services.release
+    with monkeypatch.context() as patched:
+        timers = Timers(patched)
+        lent.begin(until_ms=4_600_000, now=False, principal="uid:0")
+        timers.now_ms += 1_800_000  # and no other clock has gone on
+        timers.fire()
+        (pool,) = box.services.reporter.status().pools
+        assert abs(pool.released_until_ms - 4_600_000) <= 1000
+        lent.end()
+    await box.quiet()
 
 
 # --- giving up, taking back, again ----------------------------------------------------------------
@@ -325,7 +386,7 @@ async def test_a_second_one_waits_for_the_same(box: Box) -> None:
     first = release(box)
     await box.quiet()
     ack(first)
-    second = release(box, until_ms=2**53)
+    second = release(box, until_ms=clock.wall_ms() + 1000)
     await box.quiet()
     assert ack(second).applied
     assert box.engine.unloads == ["tiny"]
@@ -395,3 +456,156 @@ async def test_a_settled_lease_is_an_end_like_any_other(box: Box) -> None:
     delegate.say(m.Settle(id=5, usage=Usage(prompt_tok=1, output_tok=1)))
     await box.quiet()
     assert ack(admin).applied
+
+
+# --- questions that only an engine can answer -----------------------------------------------------
+
+
+async def test_a_count_is_told_what_a_request_would_be(box: Box, monkeypatch: Any) -> None:
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_000_000)
+    release(box, until_ms=1_060_000)
+    await box.quiet()
+    client = box.greeted()
+    client.say(m.CountTokens(id=7, prompt="x"))
+    await box.quiet()
+    (failed,) = client.heard()
+    assert (failed.reason, failed.phase) == (Reason.RELEASED, Phase.ARRIVAL)
+    assert (failed.retryable, failed.retry_after_ms) == (True, 60_000)
+    assert box.engine.counts == []
+
+
+async def test_a_count_that_the_release_overtakes(box: Box) -> None:
+    asked = asyncio.Event()
+
+    async def count(**_: object) -> Any:
+        await asked.wait()
+        raise EngineUnavailable("tiny is cold")
+
+    box.engine.on_count = count
+    client = box.greeted()
+    client.say(m.CountTokens(id=7, prompt="x"))
+    await box.quiet()
+    release(box)
+    asked.set()
+    await box.quiet()
+    assert [failed.reason for failed in client.heard()] == [Reason.RELEASED]
+    box.services.release.end()
+    client.say(m.CountTokens(id=8, prompt="x"))
+    await box.quiet()
+    assert [failed.reason for failed in client.heard()] == [Reason.ENGINE_UNAVAILABLE]
+
+
+# --- the daemon after this one --------------------------------------------------------------------
+
+
+class Slow(StateDirectory):
+    """A disk that takes as long as the test wants."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.go_on = asyncio.Event()
+
+    async def done(self, job: Any) -> Any:
+        await self.go_on.wait()
+        return await super().done(job)
+
+
+@pytest.fixture
+async def kept(make_box: Any, tmp_path: Path) -> AsyncIterator[Box]:
+    """A box that keeps what is closed, on a slow disk."""
+    disk = Slow(str(tmp_path))
+    box = make_box(WAITING_BATCH, directory=disk)
+    box.disk = disk
+    obedient(box)
+    running = box.services.tasks.spawn(box.services.closures.run(), name="closures")
+    yield box
+    disk.go_on.set()
+    running.cancel()
+    await asyncio.wait([running])
+    await disk.aclose(60)
+
+
+async def until_heard(box: Box, client: Any) -> Any:
+    for _ in range(100_000):
+        if heard := client.heard():
+            return heard
+        await asyncio.sleep(0)
+    pytest.fail("nothing comes")
+
+
+@pytest.mark.parametrize(
+    ("close", "open_"),
+    [
+        (m.ReleaseEngine(id=1), m.ReleaseEngine(id=2, end=True)),
+        (m.Pause(id=1, class_="loop"), m.Unpause(id=2, class_="loop")),
+    ],
+)
+async def test_what_is_said_to_be_done_is_on_the_disk(
+    kept: Box, tmp_path: Path, close: Any, open_: Any
+) -> None:
+    admin = kept.greeted(uid=0)
+    for verb, there in ((close, True), (open_, False)):
+        kept.disk.go_on.clear()
+        admin.say(verb)
+        await kept.quiet()
+        assert admin.heard() == []
+        kept.disk.go_on.set()
+        (answer,) = await until_heard(kept, admin)
+        assert isinstance(answer, m.Ack)
+        assert (answer.id, answer.applied) == (verb.id, True)
+        assert (tmp_path / NAME).exists() is there
+    admin.say(open_)
+    (answer,) = await until_heard(kept, admin)
+    assert not answer.applied
+
+
+async def test_it_is_still_lent_and_never_loaded(
+    make_box: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_000_000)
+    disk = StateDirectory(str(tmp_path))
+    before = make_box(directory=disk)
+    before.services.closures.close(Closure(principal="uid:7", since_ms=900_000, until_ms=1_090_000))
+    before.services.closures.close(Closure(class_="batch", principal="uid:8", since_ms=900_000))
+    before.services.closures.close(Closure(class_="gone", principal="uid:8", since_ms=900_000))
+    await before.services.closures.aclose(60)
+    box = make_box(directory=disk)
+    obedient(box)
+    box.change(state=PoolState.COLD)
+    with monkeypatch.context() as patched:
+        timers = Timers(patched)
+        box.services.restore_closures()
+        assert [delay for delay, _ in timers.set] == [60.0]
+    await box.quiet()
+    assert box.engine.cold
+    assert (box.engine.loads, box.engine.unloads) == ([], [])
+    assert box.pool.state is CoreState.RELEASED
+    log = box.log.getvalue()
+    assert "engine_released principal=uid:7 until_ms=1090000 state=still" in log
+    assert "class_paused class=batch principal=uid:8 state=still" in log
+    assert "there is no class gone any more" in log
+    client = box.greeted()
+    await box.ask(client)
+    (failed,) = client.heard()
+    assert failed.reason is Reason.RELEASED
+    await box.ask(client, 2, class_="batch")
+    assert client.heard()[0].reason is Reason.PAUSED
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_089_999)
+    box.services.release._look()
+    assert box.services.release.in_force
+    monkeypatch.setattr(clock, "wall_ms", lambda: 1_090_000)
+    box.services.release._look()
+    assert not box.services.release.in_force
+    assert not box.engine.cold
+    await box.services.closures.aclose(60)
+    assert b"uid:7" not in (tmp_path / NAME).read_bytes()
+    assert box.pool.state is CoreState.COLD
+    await disk.aclose(60)
+
+
+async def test_an_engine_that_comes_up_meanwhile_is_told(box: Box) -> None:
+    box.services.release.begin(until_ms=None, now=False, principal="uid:0")
+    assert box.engine.cold
+    box.services.release.end()
+    assert not box.engine.cold
+    await box.quiet()

@@ -12,6 +12,7 @@ from onegate.protocol import messages as m
 from onegate.protocol.errors import LimitedBy, NoticeCode
 from onegate.protocol.status import Quantiles
 from onegate.server.report import limited_by, request_rows, unix_ms
+from onegate.source import build
 
 Box = Any  # of conftest.py
 
@@ -22,7 +23,7 @@ def status(box: Box) -> Any:
 
 async def test_an_idle_daemon(box: Box) -> None:
     document = status(box)
-    assert (document.state, document.version) == ("serving", __version__)
+    assert (document.state, document.version) == ("serving", build(__version__))
     assert document.uptime_s >= 0
     gate = document.gate
     assert (gate.in_flight, gate.max_in_flight, gate.queued, gate.queued_tok) == (0, 64, 0, 0)

@@ -228,7 +228,41 @@ def test_restoring_takes_the_last_word_and_is_no_change() -> None:
     assert c.rows() == {("2024-10-04", "uid:1", "loop"): 8}
     for day in ("2024-10-05", "2024-10-06"):
         c.table.restore(Row(day=day, principal="uid:1", class_="loop"))
+    c.table.shrink()
     assert len(c.rows()) == 2
+
+
+def test_what_is_restored_is_bounded_on_the_way_and_gone_through_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    c = Counted(days=4, max_rows=10)
+    shrink, times, most = c.table.shrink, [], 0
+
+    def counted() -> None:
+        times.append(1)
+        shrink()
+
+    monkeypatch.setattr(c.table, "shrink", counted)
+    for n in range(1000):
+        day = utc_day(n // 100 * MS_PER_DAY)
+        c.table.restore(Row(day=day, principal=f"uid:{n}", class_="loop", output_tok=1))
+        most = max(most, c.table.n_rows)
+    assert most <= 2 * 10 + 1
+    assert len(times) < 120
+    shrink()
+    assert len(c.rows()) <= 10
+    assert {day for day, _, _ in c.rows()} == {utc_day(n * MS_PER_DAY) for n in range(6, 10)}
+
+
+def test_each_end_is_told_to_who_writes_it_down() -> None:
+    c, told = Counted(), []
+    c.table.on_change = lambda: told.append(c.table.take(whole=False))
+    c.end()
+    c.end()
+    assert [len(rows) for rows, _ in told] == [1, 1]
+    c.table.stored = False
+    c.end()
+    assert len(told) == 2
 
 
 def test_a_row_survives_being_written() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from onegate.server import usage_file, usage_keeper
 from onegate.server.account import Accounts
 from onegate.server.log import Log
 from onegate.server.outcome import Outcome
+from onegate.server.state import StateDirectory
 from onegate.server.usage import Row, UsageTable
 from onegate.server.usage_file import UsageFile
 from onegate.server.usage_keeper import UsageKeeper
@@ -23,21 +25,28 @@ class Kept:
     """A table and its keeper, and what they complain about."""
 
     def __init__(self, directory: Path | None) -> None:
+        self.every_s = 0.0
         self.table = UsageTable(UsageConfig)
         self.accounts = Accounts()
         self.notices: list[str | None] = []
         self.stream = io.StringIO()
+        self.state = None if directory is None else StateDirectory(str(directory))
         self.keeper = UsageKeeper(
             self.table,
-            None if directory is None else str(directory),
+            self.state,
             accounts=self.accounts,
             log=Log(self.stream, journal=False),
             notice=self.notices.append,
-            write_every_s=lambda: 0.0,
+            write_every_s=lambda: self.every_s,
         )
 
     def end(self, principal: str = "uid:1") -> None:
         self.table.ended(principal=principal, class_="loop", outcome=Outcome.FINISHED, now_ms=0)
+
+    async def aclose(self, deadline_s: float) -> None:
+        await self.keeper.aclose(deadline_s)
+        if self.state is not None:
+            await self.state.aclose(deadline_s)
 
     @property
     def log(self) -> str:
@@ -46,8 +55,7 @@ class Kept:
 
 def stored(directory: Path) -> list[tuple[str, int]]:
     """What a next daemon would find."""
-    file = UsageFile.__new__(UsageFile)
-    file.path, file.n_lines = directory / usage_file.NAME, 0
+    file = UsageFile(directory)
     found: dict[str, Row] = {}
     file.read(lambda row: found.__setitem__(row.principal, row))
     return [(name, row.finished) for name, row in found.items()]
@@ -63,7 +71,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 
 def threads() -> int:
-    return sum(thread.name == "usage" for thread in threading.enumerate())
+    return sum(thread.name == "state" for thread in threading.enumerate())
 
 
 async def test_without_a_place_nothing_is_written_and_nothing_is_wrong() -> None:
@@ -71,7 +79,7 @@ async def test_without_a_place_nothing_is_written_and_nothing_is_wrong() -> None
     kept.end()
     await kept.keeper.write(whole=True)
     await kept.keeper.run()  # has nothing to do, so it ends
-    await kept.keeper.aclose(1)
+    await kept.aclose(1)
     assert (kept.table.stored, kept.notices, kept.log, threads()) == (False, [], "", 0)
 
 
@@ -85,12 +93,12 @@ async def test_what_changed_is_written_and_found_by_the_next(tmp_path: Path) -> 
     kept.end("uid:2")
     await kept.keeper.write()
     assert stored(tmp_path) == [("uid:1", 2), ("uid:2", 1)]
-    await kept.keeper.aclose(60)
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
+    await kept.aclose(60)
     heir = Kept(tmp_path)
     assert [(r.principal, r.finished) for r in heir.table.rows()] == [("uid:1", 2), ("uid:2", 1)]
     heir.end()
-    await heir.keeper.aclose(60)
+    await heir.aclose(60)
     assert stored(tmp_path) == [("uid:1", 3), ("uid:2", 1)]
     assert heir.notices == kept.notices == []
     assert heir.log == kept.log == ""
@@ -105,8 +113,76 @@ async def test_it_writes_by_itself_until_it_is_cancelled(tmp_path: Path) -> None
     with pytest.raises(asyncio.CancelledError):
         await running
     kept.end()
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
     assert stored(tmp_path) == [("uid:1", 2)]
+
+
+async def test_the_first_end_is_written_at_once_and_the_next_not_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    wake = asyncio.Event()
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+        await wake.wait()
+
+    kept = Kept(tmp_path)
+    await kept.keeper.write()
+    kept.keeper._due.clear()
+    kept.every_s = 7.0
+    monkeypatch.setattr(usage_keeper.asyncio, "sleep", noted)
+    running = asyncio.get_running_loop().create_task(kept.keeper.run())
+    for _ in range(20):
+        await sleep(0)
+    assert slept == [], "nothing has changed, nothing is looked at"
+    kept.end()
+    for _ in range(1_000_000):
+        if slept:
+            break
+        await sleep(0)
+    assert slept == [7.0]
+    assert stored(tmp_path) == [("uid:1", 1)]
+    kept.end()
+    for _ in range(20):
+        await sleep(0)
+    assert stored(tmp_path) == [("uid:1", 1)]
+    monkeypatch.setattr(usage_keeper.asyncio, "sleep", sleep)
+    wake.set()
+    await until(lambda: stored(tmp_path) == [("uid:1", 2)])
+    running.cancel()
+    await asyncio.wait([running])
+    await kept.aclose(60)
+
+
+async def test_a_write_that_failed_is_made_up_for_without_a_new_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    kept.end()
+    with monkeypatch.context() as broken:
+        broken.setattr(UsageFile, "replace", fail)
+        running = asyncio.get_running_loop().create_task(kept.keeper.run())
+        await until(lambda: bool(kept.notices))
+    await until(lambda: stored(tmp_path) == [("uid:1", 1)])
+    running.cancel()
+    await asyncio.wait([running])
+    await kept.aclose(60)
+
+
+async def test_a_pipe_in_the_place_of_the_new_table_holds_up_nothing(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    os.mkfifo(tmp_path / "usage.new")
+    kept.end()
+    async with asyncio.timeout(60):
+        await kept.keeper.write(whole=True)
+    assert stored(tmp_path) == [("uid:1", 1)]
+    await kept.aclose(60)
 
 
 async def test_a_journal_that_has_grown_is_made_small(
@@ -121,13 +197,13 @@ async def test_a_journal_that_has_grown_is_made_small(
         most = max(most, len((tmp_path / usage_file.NAME).read_bytes().splitlines()))
     assert 4 <= most <= 6
     assert stored(tmp_path) == [("uid:1", 20)]
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
 
 
 async def test_lines_that_cannot_be_read_are_said_and_made_good(tmp_path: Path) -> None:
     first = Kept(tmp_path)
     first.end()
-    await first.keeper.aclose(60)
+    await first.aclose(60)
     with (tmp_path / usage_file.NAME).open("ab") as file:
         file.write(b"half a li")
     kept = Kept(tmp_path)
@@ -137,23 +213,10 @@ async def test_lines_that_cannot_be_read_are_said_and_made_good(tmp_path: Path) 
     await kept.keeper.write()  # before anything is appended to the half line
     assert b"half" not in (tmp_path / usage_file.NAME).read_bytes()
     assert stored(tmp_path) == [("uid:1", 1)]
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
 
 
 # --- what is wrong with the disk ------------------------------------------------------------------
-
-
-async def test_a_place_that_cannot_be_had_means_memory_and_a_notice(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    kept = Kept(tmp_path / "file")
-    assert not kept.table.stored
-    (notice,) = kept.notices
-    assert notice is not None
-    assert "in memory" in notice
-    assert kept.log.count("usage_problem") == 1
-    kept.end()
-    await kept.keeper.write(whole=True)
-    await kept.keeper.aclose(1)
 
 
 async def test_a_table_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> None:
@@ -162,9 +225,8 @@ async def test_a_table_that_cannot_be_read_is_not_overwritten(tmp_path: Path) ->
     assert not kept.table.stored
     assert len(kept.notices) == 1
     kept.end()
-    await kept.keeper.aclose(1)
+    await kept.aclose(1)
     assert (tmp_path / usage_file.NAME).is_dir()
-    UsageFile(str(tmp_path)).close()  # the lock is not held for nothing
 
 
 async def test_a_write_that_fails_is_counted_said_once_and_made_up_for(
@@ -191,7 +253,7 @@ async def test_a_write_that_fails_is_counted_said_once_and_made_up_for(
     await kept.keeper.write()
     assert kept.notices[1:] == [None]
     assert stored(tmp_path) == [("uid:1", 4)]
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
 
 
 async def test_after_half_a_line_all_is_written_anew(
@@ -214,7 +276,7 @@ async def test_after_half_a_line_all_is_written_anew(
     await kept.keeper.write()
     assert stored(tmp_path) == [("uid:1", 2), ("uid:2", 1)]
     assert b"{1" not in (tmp_path / usage_file.NAME).read_bytes()
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
 
 
 async def test_a_bug_in_writing_ends_neither_the_thread_nor_the_daemon(
@@ -232,7 +294,7 @@ async def test_a_bug_in_writing_ends_neither_the_thread_nor_the_daemon(
     (notice,) = kept.notices
     assert notice is not None
     assert "ZeroDivisionError" in notice
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
     assert stored(tmp_path) == [("uid:1", 1)]
 
 
@@ -266,7 +328,7 @@ async def test_the_loop_goes_on_while_the_disk_does_not(
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    await kept.keeper.aclose(0)  # gives up
+    await kept.aclose(0)  # gives up
     assert "has not answered" in kept.log
     disk.go_on.set()
     await until(lambda: not threads())
@@ -283,12 +345,12 @@ def test_an_end_that_nobody_waited_for_ends_the_thread_too(
     async def leave() -> None:
         kept = Kept(tmp_path)
         kept.end()
-        await kept.keeper.aclose(0)
+        await kept.aclose(0)
 
     asyncio.run(leave())
     disk.go_on.set()
     for thread in threading.enumerate():
-        if thread.name == "usage":
+        if thread.name == "state":
             thread.join(60)
     assert threads() == 0
 
@@ -313,5 +375,5 @@ async def test_the_last_write_makes_up_for_one_that_nobody_waited_for(
     with pytest.raises(asyncio.CancelledError):
         await writing
     disk.go_on.set()
-    await kept.keeper.aclose(60)
+    await kept.aclose(60)
     assert stored(tmp_path) == [("uid:1", 1)]

@@ -64,9 +64,8 @@ def main(arguments: list[str]) -> int:
     with socket.socket(fileno=options.fd) as sock:
         try:
             return _serve(sock)
-        except (RemoteProtocolError, msgspec.DecodeError) as error:
-            # Not repeated into the journal word for word: it could quote a request.
-            sys.stderr.write(f"the daemon broke the wire: {type(error).__name__}\n")
+        except RemoteProtocolError as error:
+            sys.stderr.write(f"the daemon broke the wire: {error}\n")
             return EXIT_PROTOCOL
         except (DaemonGone, ConnectionError):
             return EXIT_OK

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from onegate.engines.base import PoolState
 from onegate.engines.host.engine import HostEngine, LoadFailed, Refusal, StepReport
@@ -24,6 +24,8 @@ from onegate.engines.host.wire import (
     UnloadCall,
 )
 from onegate.protocol.errors import RemoteProtocolError
+
+_T = TypeVar("_T")
 
 EXIT_OK = 0
 EXIT_UNAVAILABLE = 69
@@ -103,6 +105,10 @@ class Desk:
 
     def _submit(self, message: Submit) -> None:
         request = message.request
+        if any(request.id in self._engine.running(p.model) for p in self._engine.pools()):
+            # Whichever of the two was answered, nobody could tell.
+            raise RemoteProtocolError(f"request {request.id} is inside already")
+        answer: FromHost
         try:
             if self._draining or request.model in self._unloading:
                 raise Refusal("unavailable", "the engine is closing")
@@ -114,28 +120,43 @@ class Desk:
             # No backlog in here: what waits, waits where it can still be reordered.
             if len(self._engine.running(pool.model)) >= pool.capacity.max_seqs:
                 raise Refusal("unavailable", f"all {pool.capacity.max_seqs} seats are taken")
-            self._out.post(self._engine.submit(request))
+            answer = self._asked(lambda: self._engine.submit(request))
         except Refusal as refusal:
-            self._out.post(
-                RefusedMsg(
-                    id=request.id,
-                    code=refusal.code,
-                    message=str(refusal),
-                    path=refusal.path,
-                    need_tok=refusal.need_tok,
-                    limit_tok=refusal.limit_tok,
-                )
+            answer = RefusedMsg(
+                id=request.id,
+                code=refusal.code,
+                message=str(refusal),
+                path=refusal.path,
+                need_tok=refusal.need_tok,
+                limit_tok=refusal.limit_tok,
             )
+        self._out.post(answer)
 
-    def _answer(self, call: int, carry_out: Callable[[], None]) -> None:
+    def _asked(self, ask: Callable[[], _T]) -> _T:
         try:
-            carry_out()
-        except Refusal as refusal:
-            self._out.post(CallFailed(call=call, code=refusal.code, message=str(refusal)))
+            return ask()
+        except Refusal:
+            raise
+        except Exception as error:
+            # Whatever a library raises for one request, the others go on; if more than that is
+            # broken, the next step says so.
+            # Only its kind is told: its words may be the request's.
+            text = f"the engine broke on it: {type(error).__name__}"
+            sys.stderr.write(f"{text}\n")
+            raise Refusal("invalid", text) from error
 
-    def _count(self, message: CountCall) -> None:
-        n_tok, exact = self._engine.count(message)
-        self._out.post(CountResult(call=message.call, n_tok=n_tok, exact=exact))
+    def _answer(self, call: int, carry_out: Callable[[], FromHost | None]) -> None:
+        answer: FromHost | None
+        try:
+            answer = carry_out()
+        except Refusal as refusal:
+            answer = CallFailed(call=call, code=refusal.code, message=str(refusal))
+        if answer is not None:
+            self._out.post(answer)
+
+    def _count(self, message: CountCall) -> CountResult:
+        n_tok, exact = self._asked(lambda: self._engine.count(message))
+        return CountResult(call=message.call, n_tok=n_tok, exact=exact)
 
     def _begin_load(self, call: int, model: str) -> None:
         self._engine.load(model)

@@ -10,19 +10,40 @@ from pathlib import Path
 _WEIGHTS = ("*.bin", "*.safetensors", "*.gguf")
 
 
-def weights_digest(path: Path, cache: Path) -> tuple[str, str]:
+# What `weights_stamp` found.
+Stamp = tuple[tuple[str, int, int, int, int], ...]
+
+
+def weights_stamp(path: Path) -> Stamp:
+    """What changes when the weights are replaced or written to: name, device, inode, size and
+    mtime in ns of each file. Raises OSError where they cannot be looked at."""
+    found = []
+    for file in _weights(path):
+        facts = file.stat()
+        where = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        found.append((file.name, *where))
+    return tuple(found)
+
+
+def weights_digest(path: Path, cache: Path | None) -> tuple[str, str]:
     """`sha256:…`, and what was hashed: `weights` for a file, `weights_list` for a folder's.
 
     `cache` is a JSON file, {"dev:inode:size:mtime_ns": "hex"}; one that is missing, broken or not
-    writable only costs the time to hash again. Raises OSError where the weights cannot be read.
+    writable only costs the time to hash again, and so does None. Raises OSError where the weights
+    cannot be read.
     """
-    if path.is_file():
+    if not path.is_dir():
         return f"sha256:{_file_digest(path, cache)}", "weights"
-    files = sorted(file for pattern in _WEIGHTS for file in path.glob(pattern))
     whole = hashlib.sha256()
-    for file in files:
+    for file in _weights(path):
         whole.update(f"{file.name}:{_file_digest(file, cache)}\n".encode())
     return f"sha256:{whole.hexdigest()}", "weights_list"
+
+
+def _weights(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for pattern in _WEIGHTS for file in path.glob(pattern))
 
 
 def default_cache() -> Path:
@@ -32,15 +53,16 @@ def default_cache() -> Path:
     return base / "onegate" / "digests.json"
 
 
-def _file_digest(path: Path, cache: Path) -> str:
+def _file_digest(path: Path, cache: Path | None) -> str:
     with path.open("rb") as file:
         facts = os.fstat(file.fileno())
         key = f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}"
-        known = _read_cache(cache)
+        known = _read_cache(cache) if cache is not None else {}
         if key in known:
             return known[key]
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    _write_cache(cache, {**known, key: found})
+    if cache is not None:
+        _write_cache(cache, {**known, key: found})
     return found
 
 

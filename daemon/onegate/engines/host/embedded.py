@@ -1,5 +1,6 @@
 """The embedded engine: one pool, batched continuously inside this process."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from onegate.engines.base import (
 )
 from onegate.engines.host.batch import Batch
 from onegate.engines.host.checks import check_min_tokens, check_params, check_plain_text
-from onegate.engines.host.digest import default_cache, weights_digest
+from onegate.engines.host.digest import Stamp, default_cache, weights_digest, weights_stamp
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
 from onegate.engines.host.pipeline import Pipeline
 from onegate.engines.host.prompts import PromptReader
@@ -60,8 +61,9 @@ def openvino_pool(settings: OpenVinoSettings) -> PoolInfo:
 
 
 class _Loaded(NamedTuple):
-    """A model in memory, and what works on it."""
+    """A model in memory, the files that it came from, and what works on it."""
 
+    stamp: Stamp
     pipeline: Pipeline
     prompts: PromptReader
     batch: Batch
@@ -103,10 +105,24 @@ class EmbeddedEngine:
     def running(self, model: str) -> list[int]:
         return self._loaded.batch.ids() if self._loaded is not None else []
 
+    def look_again(self) -> None:
+        if self._loaded is None:
+            return  # a load reads what is there by then
+        try:
+            replaced = weights_stamp(Path(self._settings.path)) != self._loaded.stamp
+        except OSError as error:
+            # What is in memory goes on, and there is nothing to take its place.
+            sys.stderr.write(f"the model's file cannot be looked at: {error}\n")
+            return
+        if replaced:
+            self._pool = replace(self._pool, state=PoolState.LOADING, error=None)
+
     def load(self, model: str) -> None:
         self._check_model(model)
         if self._loaded is None:
             self._pool = replace(self._pool, state=PoolState.LOADING, error=None)
+        elif not self.running(model):
+            self.look_again()
 
     def unload(self, model: str) -> None:
         self._check_model(model)
@@ -160,9 +176,16 @@ class EmbeddedEngine:
     def _load(self) -> StepReport:
         began_ns = monotonic_ns()
         settings = self._settings
+        path = Path(settings.path)
         try:
+            stamp = _stamp(path)
+            if self._loaded is not None and self._holds_what_is_there():
+                return self._keep(stamp)
+            self._loaded = None  # there may be no room for both
             pipeline = self._open(settings)
-            digest, digest_kind = weights_digest(Path(settings.path), self._digest_cache)
+            digest, digest_kind = weights_digest(path, self._digest_cache)
+            if weights_stamp(path) != stamp:
+                raise LoadFailed(f"{path} was replaced while it was loaded: it is tried again")
         except (LoadFailed, OSError) as error:
             self._pool = replace(self._pool, state=PoolState.FAILED, error=str(error))
             raise LoadFailed(str(error)) from error
@@ -177,11 +200,12 @@ class EmbeddedEngine:
             max_bytes_per_tok=facts.max_bytes_per_tok,
         )
         self._loaded = _Loaded(
+            stamp,
             pipeline,
             PromptReader(pipeline, capacity.max_context_tok),
             Batch(pipeline, settings.model, kv_tok=kv_tok, max_step_tok=settings.max_step_tok),
         )
-        features = self._pool.features
+        features = openvino_pool(settings).features
         if facts.samples_by_default:
             # A request that names no temperature would not go on as it began.
             features -= {Feature.RESUME_EXACT}
@@ -203,3 +227,24 @@ class EmbeddedEngine:
             ),
         )
         return StepReport(stepped=False, pools_changed=True)
+
+    def _holds_what_is_there(self) -> bool:
+        identity = self._pool.identity
+        digest, _ = weights_digest(Path(self._settings.path), self._digest_cache)
+        return identity is not None and identity.digest == digest
+
+    def _keep(self, stamp: Stamp) -> StepReport:
+        """Other files, and the same weights in them: what is in memory is what is there."""
+        assert self._loaded is not None
+        self._loaded = self._loaded._replace(stamp=stamp)
+        self._pool = replace(self._pool, state=PoolState.READY)
+        return StepReport(stepped=False, pools_changed=True)
+
+
+def _stamp(path: Path) -> Stamp:
+    """As `weights_stamp`; of what cannot be looked at, which opening has the better words for,
+    there is nothing to compare."""
+    try:
+        return weights_stamp(path)
+    except OSError:
+        return ()

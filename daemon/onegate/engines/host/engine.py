@@ -77,6 +77,10 @@ class HostEngine(Protocol):
     def pools(self) -> list[PoolInfo]:
         """Every pool as it is now."""
 
+    def look_again(self) -> None:
+        """Nothing runs, and what was loaded may have been replaced where it came from: compare,
+        and begin to load what is there now. `step` does it; looking never takes long."""
+
     def load(self, model: str) -> None:
         """Begin to bring a pool into memory; `step` does it and reports the pool when it is there.
 

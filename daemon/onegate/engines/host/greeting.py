@@ -9,13 +9,16 @@ import msgspec
 from onegate.clock import monotonic_ns
 from onegate.engines.host.engine import HostEngine
 from onegate.engines.host.outbox import DaemonGone
-from onegate.engines.host.wire import WIRE, Attach, HostHello
+from onegate.engines.host.wire import WIRE, Attach, HostHello, read
+from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader, frame
 
 # The daemon bounds what it sends by its own limits; this is only for a broken one.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 _ATTACH_TIMEOUT_NS = 60_000_000_000
 _NS_PER_S = 1e9
+# Settings are a few numbers and names. What any JSON can be costs a hundred times in memory.
+_MAX_ATTACH_BYTES = 256 * 1024
 
 
 class WireDiffers(Exception):
@@ -26,6 +29,10 @@ class _Greeting(msgspec.Struct, tag_field="t", tag="attach"):
     """The one part of `Attach` that every version of the wire has."""
 
     wire: int
+
+
+_GREETING = msgspec.msgpack.Decoder(_Greeting)
+_ATTACH = msgspec.msgpack.Decoder(Attach)
 
 
 def first_frames(
@@ -51,15 +58,17 @@ def first_frames(
 def read_attach(sock: socket.socket, payload: bytes) -> Attach:
     """The daemon's `Attach`.
 
-    Raises msgspec.DecodeError for something else, and WireDiffers, once the daemon has been told
+    Raises RemoteProtocolError for something else, and WireDiffers, once the daemon has been told
     in a form that both know: it compares, too, and has us started anew.
     """
-    greeting = msgspec.msgpack.decode(payload, type=_Greeting)
+    if len(payload) > _MAX_ATTACH_BYTES:
+        raise RemoteProtocolError(f"the first message has {len(payload)} bytes")
+    greeting = read(_GREETING, payload)
     if greeting.wire != WIRE:
         hello = HostHello(wire=WIRE, pid=os.getpid(), kind="", version="", pools=[])
         sock.sendall(frame(msgspec.msgpack.encode(hello)))
         raise WireDiffers(f"the daemon speaks wire {greeting.wire}, this host {WIRE}")
-    return msgspec.msgpack.decode(payload, type=Attach)
+    return read(_ATTACH, payload)
 
 
 def hello_of(engine: HostEngine) -> HostHello:

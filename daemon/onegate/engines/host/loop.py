@@ -9,7 +9,7 @@ from onegate.engines.host.desk import Desk
 from onegate.engines.host.engine import HostEngine
 from onegate.engines.host.notify import Notifier
 from onegate.engines.host.outbox import DaemonGone, Outbox
-from onegate.engines.host.wire import Heartbeat, ToHost
+from onegate.engines.host.wire import Heartbeat, ToHost, read
 from onegate.protocol.framing import FrameReader
 
 EXIT_PROTOCOL = 76
@@ -44,7 +44,7 @@ class HostLoop:
         """Serve until the daemon says `Exit` or the engine breaks; the exit code, as in sysexits.
 
         `early` are frames that came together with the first one. Raises DaemonGone when the
-        connection has ended; RemoteProtocolError or msgspec.DecodeError for a broken wire.
+        connection has ended; RemoteProtocolError for a broken wire.
         """
         with selectors.DefaultSelector() as selector:
             selector.register(self._sock, selectors.EVENT_READ)
@@ -55,7 +55,7 @@ class HostLoop:
         may_step = False
         while True:
             for payload in frames:
-                desk.take(self._decoder.decode(payload))
+                desk.take(read(self._decoder, payload))
             desk.settle()
             self._notifier.turn(loading=desk.loading)
             if may_step and desk.busy and desk.exit_code is None:

@@ -120,6 +120,9 @@ class ScriptedEngine:
         batch = self._batches.get(model)
         return batch.ids() if batch is not None else []
 
+    def look_again(self) -> None:
+        """There is no file."""
+
     def load(self, model: str) -> None:
         if self._pool(model).state in (PoolState.READY, PoolState.LOADING):
             return

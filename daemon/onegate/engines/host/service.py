@@ -90,9 +90,8 @@ class Service:
                 self._attend(found)
             except (DaemonGone, ConnectionError) as error:
                 sys.stderr.write(f"the daemon has left: {error}\n")
-            except (RemoteProtocolError, msgspec.DecodeError) as error:
-                # Not repeated into the journal word for word: it could quote a request.
-                sys.stderr.write(f"the daemon broke the wire: {type(error).__name__}\n")
+            except RemoteProtocolError as error:
+                sys.stderr.write(f"the daemon broke the wire: {error}\n")
             finally:
                 self._abort_all()
                 self._notifier.status(_WAITING)
@@ -108,6 +107,7 @@ class Service:
         engine = self._engine_for(attach)
         while self._ids():
             self._turn(sock, 0.0)
+        engine.look_again()
         loop = HostLoop(sock, engine, reader, self._notifier)
         loop.outbox.post(hello_of(engine))
         text = f"serves the daemon with process id {attach.daemon_pid}"
@@ -121,9 +121,9 @@ class Service:
         try:
             settings = read_settings(attach.engine)
         except msgspec.ValidationError as error:
-            # Of another version, which this process may be the older one of.
-            sys.stderr.write(f"the engine's settings are wrong: {error}: to be started anew\n")
-            raise _Leave(EXIT_ANEW) from error
+            # Another version's would come over another wire: no process reads these, and the one
+            # that has the model loaded is not given up for them.
+            raise RemoteProtocolError(f"the engine's settings are wrong: {error}") from error
         if self._engine is None:
             self._settings = settings
             self._engine = build_engine(settings, hang_up=self._hang_up)

@@ -1,14 +1,22 @@
 """What the daemon tells the host about its engine: the table in `Attach`, read strictly."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from onegate.engines.base import Reservation
 
+# No less strict than an engine needs them to be; the daemon's configuration has narrower ones.
+# What is no number is beyond every bound.
+_Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_CostMs = Annotated[float, Meta(ge=0, le=1e9)]
+_Path = Annotated[str, Meta(pattern=r"^/[^\x00]*\Z")]
+
 
 class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the tables; a key that one side does not know is an error, not a default."""
+    """Base of the tables; a key that one side does not know is an error, not a default. So a change
+    of the keys is another version of the wire."""
 
 
 class OpenVinoSettings(_Settings, frozen=True, tag_field="kind", tag="openvino"):
@@ -19,13 +27,13 @@ class OpenVinoSettings(_Settings, frozen=True, tag_field="kind", tag="openvino")
     """
 
     model: str
-    path: str
+    path: _Path
     device: str
-    threads: int | None
-    context_tok: int
-    kv_tok: int
-    max_seqs: int
-    max_step_tok: int
+    threads: _Count | None
+    context_tok: _Count
+    kv_tok: _Count
+    max_seqs: _Count
+    max_step_tok: _Count
     prefix_cache: bool
 
 
@@ -33,22 +41,22 @@ class ScriptedPool(_Settings, frozen=True):
     """One model of the scripted engine; a step costs `a + b * prefill_tok + c * seqs`."""
 
     model: str
-    max_seqs: int
-    kv_tok: int
-    context_tok: int
-    max_step_tok: int | None
+    max_seqs: _Count
+    kv_tok: _Count
+    context_tok: _Count
+    max_step_tok: _Count | None
     reservation: Reservation
-    switch_cost_ms: float
-    a_ms: float
-    b_ms_per_prefill_tok: float
-    c_ms_per_seq: float
+    switch_cost_ms: _CostMs
+    a_ms: _CostMs
+    b_ms_per_prefill_tok: _CostMs
+    c_ms_per_seq: _CostMs
 
 
 class ScriptedSettings(_Settings, frozen=True, tag_field="kind", tag="scripted"):
     """`loadable` of the pools are in memory at a time."""
 
     pools: list[ScriptedPool]
-    loadable: int
+    loadable: _Count
 
 
 HostSettings = OpenVinoSettings | ScriptedSettings

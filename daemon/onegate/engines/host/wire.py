@@ -4,17 +4,39 @@ The host answers a `Submit` with exactly one of `Accepted` or `Refused`; an acce
 with `freed` in a `Step`, once, whatever else happens to it. Everything of one engine step is in one
 `Step` message. A host serves one daemon at a time, and greets it when nothing of another one's
 requests runs any more. `WIRE` changes with every incompatible change: two sides that differ do not
-talk.
+talk; the keys of `settings` are part of it.
 """
 
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-from onegate.engines.base import EngineChunk, EngineRequest, EngineSnapshot, PoolInfo
-from onegate.protocol.content import FinishReason, Message, Tool, Usage
+from onegate.engines.base import EngineChunk, EngineRequest, EngineSnapshot, PoolInfo, SeatId
+from onegate.protocol.content import FinishReason, Message, Tok, Tool, Usage
+from onegate.protocol.errors import RemoteProtocolError
 
 WIRE = 1
+
+_T = TypeVar("_T")
+# What decoding raises. Older codecs let bad UTF-8 and map keys that cannot be keys through as the
+# interpreter's own errors.
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
+_Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+def read(decoder: msgspec.msgpack.Decoder[_T], payload: bytes) -> _T:
+    """The message in a frame, whatever the other side has put there.
+
+    Raises RemoteProtocolError and nothing else; its text quotes nothing of the frame, which may be
+    a request or an answer.
+    """
+    try:
+        return decoder.decode(payload)
+    except RecursionError:
+        raise RemoteProtocolError("a message is nested too deeply") from None
+    except _UNREADABLE as error:
+        raise RemoteProtocolError(f"a frame is no message: {type(error).__name__}") from None
 
 
 class _Wire(
@@ -37,7 +59,7 @@ class Attach(_Wire, frozen=True, tag="attach"):
     if they are the same, and ends if they are not."""
 
     wire: int
-    daemon_pid: int
+    daemon_pid: _Number
     engine: dict[str, Any] | None = None
 
 
@@ -50,13 +72,13 @@ class Submit(_Wire, frozen=True, tag="submit"):
 class Abort(_Wire, frozen=True, tag="abort"):
     """Stop request `id`; unknown ids are fine, they crossed with the end."""
 
-    id: int
+    id: SeatId
 
 
 class CountCall(_Wire, frozen=True, tag="count"):
     """Count tokens; answered by `CountResult` or `CallFailed` with the same `call`."""
 
-    call: int
+    call: _Number
     model: str
     prompt: str | None = None
     raw: bool = False
@@ -67,7 +89,7 @@ class CountCall(_Wire, frozen=True, tag="count"):
 class EmbedCall(_Wire, frozen=True, tag="embed"):
     """Embed texts; answered by `EmbedResultMsg` or `CallFailed`."""
 
-    call: int
+    call: _Number
     model: str
     input: list[str]
 
@@ -75,14 +97,14 @@ class EmbedCall(_Wire, frozen=True, tag="embed"):
 class LoadCall(_Wire, frozen=True, tag="load"):
     """Bring a pool into memory; answered by `CallDone` or `CallFailed`."""
 
-    call: int
+    call: _Number
     model: str
 
 
 class UnloadCall(_Wire, frozen=True, tag="unload"):
     """Free a pool's memory; answered by `CallDone` or `CallFailed`."""
 
-    call: int
+    call: _Number
     model: str
 
 
@@ -102,7 +124,7 @@ class HostHello(_Wire, frozen=True, tag="hello"):
     """Answer to `Attach`: who this is. Pools may still be loading."""
 
     wire: int
-    pid: int
+    pid: _Number
     kind: str
     version: str
     pools: list[PoolInfo]
@@ -117,9 +139,9 @@ class PoolUpdate(_Wire, frozen=True, tag="pool"):
 class AcceptedMsg(_Wire, frozen=True, tag="accepted"):
     """The request has a seat; its prompt is this long."""
 
-    id: int
-    prompt_tok: int | None = None
-    cached_tok: int | None = None
+    id: SeatId
+    prompt_tok: Tok | None = None
+    cached_tok: Tok | None = None
 
 
 class RefusedMsg(_Wire, frozen=True, tag="refused"):
@@ -128,36 +150,36 @@ class RefusedMsg(_Wire, frozen=True, tag="refused"):
     `code` is invalid, unsupported, too_large or unavailable.
     """
 
-    id: int
+    id: SeatId
     code: str
     message: str
     path: str | None = None
-    need_tok: int | None = None
-    limit_tok: int | None = None
+    need_tok: _Number | None = None
+    limit_tok: _Number | None = None
 
 
 class Output(_Wire, frozen=True, tag="output"):
     """One request's share of a step."""
 
-    id: int
+    id: SeatId
     chunk: EngineChunk
 
 
 class Prefilled(_Wire, frozen=True, tag="prefilled"):
     """Prompt tokens of a request computed so far."""
 
-    id: int
-    prefilled_tok: int
+    id: SeatId
+    prefilled_tok: Tok
 
 
 class Ended(_Wire, frozen=True, tag="ended"):
     """A request ended of itself (`finish_reason`), or the engine failed it (`error`)."""
 
-    id: int
+    id: SeatId
     usage: Usage
     finish_reason: FinishReason | None = None
     error: str | None = None
-    cached_tok: int | None = None
+    cached_tok: Tok | None = None
 
 
 class Step(_Wire, frozen=True, tag="step"):
@@ -166,26 +188,26 @@ class Step(_Wire, frozen=True, tag="step"):
     A seat in `freed` whose request has not `ended`, here or before, was aborted by the daemon.
     """
 
-    n: int
+    n: _Number
     outputs: list[Output] = []
     prefilled: list[Prefilled] = []
     ended: list[Ended] = []
-    freed: list[int] = []
+    freed: list[SeatId] = []
     snapshot: EngineSnapshot | None = None
 
 
 class CountResult(_Wire, frozen=True, tag="count_result"):
     """Answer to `CountCall`."""
 
-    call: int
-    n_tok: int
+    call: _Number
+    n_tok: Tok
     exact: bool
 
 
 class EmbedResultMsg(_Wire, frozen=True, tag="embed_result"):
     """Answer to `EmbedCall`."""
 
-    call: int
+    call: _Number
     vectors: list[list[float]]
     usage: Usage
 
@@ -193,13 +215,13 @@ class EmbedResultMsg(_Wire, frozen=True, tag="embed_result"):
 class CallDone(_Wire, frozen=True, tag="call_done"):
     """A call without a result was carried out."""
 
-    call: int
+    call: _Number
 
 
 class CallFailed(_Wire, frozen=True, tag="call_failed"):
     """A call failed; codes as in `RefusedMsg`, and `broke`."""
 
-    call: int
+    call: _Number
     code: str
     message: str
 
@@ -211,7 +233,7 @@ class Heartbeat(_Wire, frozen=True, tag="heartbeat"):
     `steps` moving while `busy`.
     """
 
-    steps: int
+    steps: _Number
     busy: bool
 
 

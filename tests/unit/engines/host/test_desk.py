@@ -146,6 +146,32 @@ def test_a_request_is_accepted_or_refused_once(submit, out):
     assert (unknown.id, unknown.code, unknown.path) == (3, "invalid", "model")
 
 
+def test_a_second_request_of_one_id_breaks_the_wire(submit, engine):
+    submit(1)
+    with pytest.raises(RemoteProtocolError, match="1 is inside"):
+        submit(1)
+    assert engine.inside == [1]
+
+
+def test_what_a_library_cannot_take_is_refused_and_not_quoted(
+    desk, submit, engine, out, monkeypatch, capsys
+):
+    def broken(_):
+        raise OverflowError("secret")
+
+    monkeypatch.setattr(engine, "submit", broken)
+    monkeypatch.setattr(engine, "count", broken)
+    submit(1)
+    desk.take(CountCall(call=2, model="m", prompt="x"))
+    refused, failed = out.take()
+    assert (refused.id, refused.code) == (1, "invalid")
+    assert (failed.call, failed.code) == (2, "invalid")
+    assert desk.exit_code is None
+    said = capsys.readouterr().err + refused.message + failed.message
+    assert "OverflowError" in said
+    assert "secret" not in said
+
+
 def test_there_is_no_backlog(submit, engine, out):
     for id in (1, 2, 3):
         submit(id)

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from onegate.engines.host import digest
-from onegate.engines.host.digest import default_cache, weights_digest
+from onegate.engines.host.digest import default_cache, weights_digest, weights_stamp
 
 
 @pytest.fixture
@@ -77,3 +77,33 @@ def test_where_the_cache_is(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", "/h")
     assert str(default_cache()) == "/h/.cache/onegate/digests.json"
+
+
+def test_the_stamp_changes_with_every_file(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    weights = folder / "a.bin"
+    weights.write_bytes(b"a")
+    stamps = [weights_stamp(folder), weights_stamp(weights)]
+    assert stamps[0] == stamps[1] == weights_stamp(folder)
+    os.utime(weights, ns=(1, 1))
+    stamps.append(weights_stamp(folder))
+    (folder / "new").write_bytes(b"a")
+    os.utime(folder / "new", ns=(1, 1))
+    (folder / "new").rename(weights)
+    stamps.append(weights_stamp(folder))
+    (folder / "b.bin").write_bytes(b"")
+    stamps.append(weights_stamp(folder))
+    (folder / "readme").write_bytes(b"")
+    assert weights_stamp(folder) == stamps[-1]
+    assert len(set(stamps)) == 4
+    with pytest.raises(FileNotFoundError):
+        weights_stamp(tmp_path / "none")
+
+
+def test_without_a_cache_nothing_is_written(tmp_path, hashed):
+    weights = tmp_path / "m.gguf"
+    weights.write_bytes(b"w")
+    assert weights_digest(weights, None) == weights_digest(weights, None)
+    assert len(hashed) == 2
+    assert list(tmp_path.iterdir()) == [weights]

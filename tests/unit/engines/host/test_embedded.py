@@ -1,3 +1,7 @@
+import hashlib
+import os
+from pathlib import Path
+
 import pytest
 
 from onegate.engines.base import Feature, PoolState
@@ -95,6 +99,97 @@ def test_a_model_that_does_not_load_fails_with_its_sentence(settings, tmp_path):
         engine.step()
     (pool,) = engine.pools()
     assert (pool.state, pool.error) == (PoolState.FAILED, "no such thing: buy one")
+
+
+@pytest.fixture
+def opened(settings, make_pipeline, tmp_path):
+    """An engine, and what it has opened so far."""
+    files = []
+
+    def opens(settings):
+        files.append(Path(settings.path).read_bytes())
+        return make_pipeline()
+
+    engine = EmbeddedEngine(settings, opens, version="1", digest_cache=tmp_path / "cache.json")
+    engine.step()
+    return engine, files
+
+
+def replace_file(settings, content):
+    new = Path(f"{settings.path}.new")
+    new.write_bytes(content)
+    os.utime(new, ns=(1, 1))
+    new.rename(settings.path)
+
+
+def test_a_file_that_is_as_it_was_is_not_looked_into(opened, settings):
+    engine, files = opened
+    (before,) = engine.pools()
+    engine.look_again()
+    engine.load("m")
+    assert not engine.busy
+    assert engine.pools() == [before]
+    assert files == [b"weights"]
+
+
+@pytest.mark.parametrize("how", ["a daemon comes", "a load is asked for"])
+def test_a_file_that_was_replaced_is_loaded_anew(opened, settings, how):
+    engine, files = opened
+    (before,) = engine.pools()
+    replace_file(settings, b"WEIGHTS")  # as long as before
+    engine.look_again() if how == "a daemon comes" else engine.load("m")
+    assert engine.pools()[0].state is PoolState.LOADING
+    report = engine.step()
+    (after,) = engine.pools()
+    assert report.pools_changed
+    assert files == [b"weights", b"WEIGHTS"]
+    assert (after.state, after.loads) == (PoolState.READY, 2)
+    assert after.identity.digest == f"sha256:{hashlib.sha256(b'WEIGHTS').hexdigest()}"
+    assert after.identity.digest != before.identity.digest
+    engine.look_again()
+    assert not engine.busy
+
+
+def test_other_files_with_the_same_weights_are_no_other_model(opened, settings):
+    engine, files = opened
+    (before,) = engine.pools()
+    replace_file(settings, b"weights")
+    engine.look_again()
+    assert engine.busy
+    assert engine.step().pools_changed
+    assert engine.pools() == [before]
+    engine.look_again()
+    assert not engine.busy
+    assert files == [b"weights"]
+
+
+def test_a_file_that_is_gone_leaves_what_is_loaded(opened, settings, capsys):
+    engine, _ = opened
+    os.unlink(settings.path)
+    engine.look_again()
+    assert engine.pools()[0].state is PoolState.READY
+    assert not engine.busy
+    assert "cannot be looked at" in capsys.readouterr().err
+
+
+def test_what_runs_goes_on_with_the_model_that_it_began_with(opened, settings, make_request):
+    engine, _ = opened
+    engine.submit(make_request("hi", id=3))
+    replace_file(settings, b"other")
+    engine.load("m")
+    assert engine.pools()[0].state is PoolState.READY
+    assert engine.running("m") == [3]
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_is_no_model(settings, make_pipeline, tmp_path):
+    def opens(given):
+        replace_file(settings, b"other")
+        return make_pipeline()
+
+    engine = EmbeddedEngine(settings, opens, version="1", digest_cache=tmp_path / "cache.json")
+    with pytest.raises(LoadFailed, match="replaced while"):
+        engine.step()
+    assert engine.pools()[0].state is PoolState.FAILED
 
 
 def test_accepted_with_the_prompts_length(engine, make_request, pipeline):

@@ -8,6 +8,7 @@ from onegate.engines.host import greeting
 from onegate.engines.host.greeting import WireDiffers, first_frames, hello_of, read_attach
 from onegate.engines.host.outbox import DaemonGone
 from onegate.engines.host.wire import WIRE, Attach, FromHost, HostHello
+from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader, frame
 
 
@@ -65,8 +66,20 @@ def test_attach_is_read_strictly(ends):
     attach = Attach(wire=WIRE, daemon_pid=7, engine={"kind": "k"})
     assert read_attach(theirs, msgspec.msgpack.encode(attach)) == attach
     more = msgspec.to_builtins(attach) | {"new": 1}
-    with pytest.raises(msgspec.ValidationError):
-        read_attach(theirs, msgspec.msgpack.encode(more))
+    for payload in (
+        msgspec.msgpack.encode(more),
+        msgspec.msgpack.encode({**more, "engine": {"x": "y" * 300_000}}),
+        b"\x82\xa1t\xa6attach\xa6engine\x81\xa1x" + b"\x91" * 100_000 + b"\xc0",
+    ):
+        with pytest.raises(RemoteProtocolError):
+            read_attach(theirs, payload)
+
+
+def test_what_settings_never_are_is_not_taken_apart(ends):
+    _, theirs = ends
+    attach = Attach(wire=WIRE, daemon_pid=7, engine={"x": [[]] * 300_000})
+    with pytest.raises(RemoteProtocolError, match="bytes"):
+        read_attach(theirs, msgspec.msgpack.encode(attach))
 
 
 def test_another_wire_is_answered_in_a_form_that_both_know(ends):

@@ -72,7 +72,7 @@ def test_messages_in_order_until_the_daemon_says_leave(ends):
 def test_a_daemon_that_breaks_the_wire(ends, data):
     ours, theirs = ends
     ours.sendall(data)
-    with pytest.raises((RemoteProtocolError, msgspec.DecodeError)):
+    with pytest.raises(RemoteProtocolError):
         run(theirs, Engine())
 
 

@@ -50,6 +50,8 @@ class Engine:
         self.aborted = []
         self.held = False
         self.breaks = None
+        self.looked_while = []
+        self.replaced = False
 
     @property
     def busy(self):
@@ -61,6 +63,11 @@ class Engine:
     def submit(self, request):
         self.inside[request.id] = False
         return AcceptedMsg(id=request.id)
+
+    def look_again(self):
+        self.looked_while.append(list(self.inside))
+        if self.replaced:
+            self.state = PoolState.LOADING
 
     def abort(self, id):
         self.aborted.append(id)
@@ -173,6 +180,7 @@ def start(tmp_path, monkeypatch, built):
         return daemons[-1]
 
     start.daemon = daemon
+    start.daemons = daemons
     yield start
     made.held = False
     for played in daemons:
@@ -251,17 +259,42 @@ def test_a_second_daemon_waits_for_the_first(start):
     second.hear_a(HostHello)
 
 
-@pytest.mark.parametrize("first", ["same", None], ids=["loaded", "fresh"])
-def test_other_settings_are_for_another_process(start, built, first):
+def test_other_settings_are_for_another_process(start, built):
     running, _ = start()
-    if first is not None:
-        daemon = start.daemon().attach()
-        daemon.say(submit(1))
-        daemon.hear_a(AcceptedMsg)
-        daemon.sock.close()
-    start.daemon().attach("other" if first else "bad").ends()
+    daemon = start.daemon().attach()
+    daemon.say(submit(1))
+    daemon.hear_a(AcceptedMsg)
+    daemon.sock.close()
+    start.daemon().attach("other").ends()
     assert running.join() == EXIT_ANEW == 75
-    assert built == ["same"] * (first is not None)
+    assert built == ["same"]
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_settings_that_are_none_cost_the_connection(start, built, capsys, loaded):
+    running, _ = start()
+    if loaded:
+        start.daemon().attach().hear_a(HostHello)
+    for connection in start.daemons:
+        connection.sock.close()
+    start.daemon().attach("bad").ends()
+    start.daemon().attach().hear_a(HostHello)
+    assert built == ["same"]
+    assert running.thread.is_alive()
+    assert "settings are wrong: bad" in capsys.readouterr().err
+
+
+def test_each_daemon_has_the_files_looked_at_once_nothing_runs(start):
+    _, engine = start()
+    first = start.daemon().attach()
+    first.say(submit(1))
+    first.hear_a(AcceptedMsg)
+    first.sock.close()
+    engine.replaced = True
+    hello = start.daemon().attach().hear_a(HostHello)
+    assert engine.looked_while == [[], []]
+    assert hello.pools[0].state is PoolState.LOADING
+    engine.state, engine.replaced = PoolState.READY, False
 
 
 def test_another_wire_is_for_another_process(start):
@@ -273,14 +306,32 @@ def test_another_wire_is_for_another_process(start):
     assert running.join() == 76
 
 
+DEEP = b"\x91" * 100_000 + b"\xc0"
+
+
 @pytest.mark.parametrize("when", ["first", "later"])
-def test_a_daemon_that_breaks_the_wire_costs_only_itself(start, built, capsys, when):
+@pytest.mark.parametrize(
+    "payload",
+    [
+        frame(b"\xc1 secret"),
+        frame(b"\x82\xa1t\xa6attach\xa6engine\x81\xa6secret" + DEEP),
+        frame(b"\x82\xa1t\xa6submit\xa7request\x81\xa6secret" + DEEP),
+        frame(b"\x82\xa1t\xa5abort\xa2id\xcf" + b"\xff" * 8),
+        b"\xff\xff\xff\xff",
+    ],
+    ids=["no message", "deep attach", "deep submit", "huge id", "long"],
+)
+def test_a_daemon_that_breaks_the_wire_costs_only_itself(start, built, capsys, when, payload):
     start()
     daemon = start.daemon()
     if when == "later":
         daemon.attach().hear_a(HostHello)
-    daemon.sock.sendall(frame(b"\xc1 secret"))
+    daemon.sock.sendall(payload)
     daemon.ends()
+    # Cut off in the middle of a frame, after that.
+    daemon = start.daemon()
+    daemon.sock.sendall(payload[: len(payload) // 2])
+    daemon.sock.close()
     start.daemon().attach().hear_a(HostHello)
     assert built == ["same"]
     said = capsys.readouterr().err
