@@ -175,7 +175,8 @@ def onegate(gate: Observed, *arguments: str) -> Any:
 
 def test_the_command(gate: Observed) -> None:
     done = onegate(gate, "release-gpu", "--for", "2h")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert "a restart of the daemon would not know: it keeps in memory" in done.stderr
     assert done.stdout.startswith("the device is free until 2")
     refused = onegate(gate, "ask", "hi")
     assert refused.returncode == 75
@@ -184,7 +185,10 @@ def test_the_command(gate: Observed) -> None:
     checks = json.loads(looked.stdout)["checks"]
     (engine,) = [check for check in checks if check["name"] == "engine"]
     assert (engine["verdict"], engine["command"]) == ("warn", "onegate release-gpu --end")
+    looked = onegate(gate, "status")
+    assert " is released until 2" in looked.stdout
     done = onegate(gate, "release-gpu", "--end", "--json")
+    assert done.stderr == ""
     assert json.loads(done.stdout) == {"released": False, "applied": True}
     assert onegate(gate, "ask", "hi [[tokens:2]]").returncode == 0
 
@@ -327,7 +331,10 @@ def test_what_cannot_be_read_keeps_no_daemon_from_starting(kept: Kept, what: str
         assert raw.end(1)["t"] == "done"
         gate.wait(lambda: (kept.file.parent / "usage.jsonl").exists())
         released(raw)
-    assert gate.status()["notices"] == []
+    (notice,) = gate.status()["notices"]
+    assert notice["code"] == "state_damaged"
+    assert f"{kept.file.parent}/closed.bad" in notice["detail"]
+    assert (kept.file.parent / "closed.bad").exists()
     kept.end(signal.SIGKILL)
     assert kept.start().pool()["state"] == "released"
 

@@ -4,7 +4,7 @@
 # To be started in a mount namespace of its own (unshare --mount --propagation private) as root.
 # PID 1 of the copy is systemd. Its disk is this machine's, read-only, under a layer in memory that
 # goes away with the namespace; it has no network, its own process numbers, and a cgroup below ours.
-# OUT gets junit.xml, console.log, journal.log and measured.txt.
+# OUT gets junit.xml, ended.jsonl, console.log, journal.log and measured.txt.
 #
 #   CHECKOUT  copied to /srv/onegate, without its history and what is made in it
 #   WHEELS    packages for pip, to be seen as /srv/wheels
@@ -40,6 +40,7 @@ clean() {
   rmdir "$layer"
 }
 trap clean EXIT
+trap 'exit 124' TERM # out of time: what the probes have said so far is kept
 
 # What the host has of an installation.
 "$(dirname "$0")/fresh.sh" "$machine"
@@ -71,4 +72,5 @@ systemd-nspawn --quiet --keep-unit --register=no --private-network --boot --cons
   --directory="$machine" --machine=onegate-boot --hostname=onegate-boot \
   --resolv-conf=off --timezone=off --link-journal=no \
   --bind-ro="$wheels:/srv/wheels" --bind-ro="$venv" \
-  -- systemd.unit=multi-user.target systemd.firstboot=off </dev/null >"$out/console.log" 2>&1
+  -- systemd.unit=multi-user.target systemd.firstboot=off </dev/null >"$out/console.log" 2>&1 &
+wait $! # a signal ends the waiting, where it would wait for a command in the foreground

@@ -8,6 +8,7 @@ from onegate import __version__
 from onegate.cli.checkup import Check, Machine, Verdict
 from onegate.cli.checkup_machine import CLIENTS
 from onegate.cli.checkup_socket import alike, anew, start, unanswered
+from onegate.cli.closed import paused, released
 from onegate.client.connect import socket_path
 from onegate.client.errors import NotPermitted, OnegateError, RequestError
 from onegate.client.sync import Client
@@ -79,10 +80,10 @@ def daemon(answers: Answers) -> list[Check]:
     for notice in status.notices:
         text = f"{notice.code}: {notice.detail}"
         found.append(Check(name, Verdict.WARN, text, "onegate status"))
-    paused = [cls.name for cls in status.classes if cls.paused]
-    for class_ in paused:
-        command = f"onegate unpause {class_}"
-        found.append(Check(name, Verdict.WARN, f"class {class_} is paused", command))
+    for cls in status.classes:
+        if cls.paused:
+            text, command = f"class {cls.name} is {paused(cls)}", f"onegate unpause {cls.name}"
+            found.append(Check(name, Verdict.WARN, text, command))
     if not found:
         text = f"version {status.version} serves, {status.gate.in_flight} run, "
         found.append(Check(name, Verdict.OK, text + f"{status.gate.queued} wait"))
@@ -108,7 +109,7 @@ def _pool(pool: PoolStatus) -> Check:
             text = f"{pool.model} is being loaded" + (f" again: {pool.error}" if pool.error else "")
             return Check(name, Verdict.WARN, text, "onegate wait-ready")
         case "released":
-            text = f"{pool.model} is unloaded: the device is lent to something else"
+            text = f"{pool.model} is {released(pool)}: the device is lent to something else"
             return Check(name, Verdict.WARN, text, "onegate release-gpu --end")
         case _:
             quarantined = pool.seats_quarantined

@@ -87,6 +87,8 @@ def loaded(
         return []  # the file's own check has said why
     name, _, digest = ran.out.strip().rpartition(" ")
     for pool in pools:
+        if pool.state != "ready":
+            continue  # its identity is of what was loaded last
         has = pool.identity.digest if pool.identity is not None else None
         if pool.model == name and has is not None and has != digest:
             text = f"{name} on the disk is {_short(digest)}, and {_short(has)} is what is loaded"

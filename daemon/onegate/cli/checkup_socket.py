@@ -17,11 +17,16 @@ def start(machine: Machine, path: str) -> str:
 
 
 def anew(machine: Machine, path: str) -> str:
-    """What replaces the daemon that answers there by one of the code that lies on the disk."""
+    """What replaces the daemon that answers there by one of the code that lies on the disk: it is
+    ended, and when it has gone the same command is given again."""
     if _is_systemds(machine, path):
         return f"sudo systemctl restart {GATE_UNIT}"
     who = _listening(machine, path)
-    return _look(path) if who is None or not _state(machine, who) else _kill(machine, who)
+    if who is None or not _state(machine, who):
+        return _look(path)
+    user = "" if who.uid == machine.uid else f"sudo -u {machine.user_name(who.uid)} "
+    again = _command(machine, who) or start(machine, path).removesuffix(" &")
+    return f"{_kill(machine, who)} && tail --pid={who.pid} -f /dev/null && {user}{again} &"
 
 
 def alike(machine: Machine, path: str, again: str) -> str:
@@ -88,6 +93,15 @@ def _state(machine: Machine, who: Listening) -> str:
     except OSError:
         return ""
     return stat.rpartition(")")[2].split()[0]
+
+
+def _command(machine: Machine, who: Listening) -> str:
+    """How it was started, empty where that cannot be seen."""
+    try:
+        words = machine.at(f"/proc/{who.pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return ""
+    return shlex.join(word.decode(errors="replace") for word in words)
 
 
 def _kill(machine: Machine, who: Listening, signal: str = "") -> str:

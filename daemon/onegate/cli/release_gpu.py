@@ -5,12 +5,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from onegate.cli.closed import warn
 from onegate.cli.exits import Exit, UsageError
 from onegate.cli.options import Json, Socket
 from onegate.cli.pause import moment
 from onegate.cli.terminal import complain, say, say_json
+from onegate.cli.waiting import saying
 from onegate.client.sync import Client
 from onegate.clock import wall_ms
+from onegate.protocol.status import Status
 
 
 def release_gpu(
@@ -54,16 +57,22 @@ def release_gpu(
     until = None if for_ is None else moment(for_, today, "--for")
     with Client(socket, app="onegate release-gpu") as gate:
         if end:
-            applied = gate.take_back()
+            applied = gate.take_back(on_notice=warn)
             if json:
                 say_json({"released": False, "applied": applied})
             else:
                 say("it is taken back" if applied else "it was not released")
             return Exit.DONE
-        running = gate.status().gate.in_flight
-        if running and not now and not json:
-            complain(f"{running} requests run; waiting until they have ended (--now ends them)")
-        free = gate.release_engine(until=None if until is None else until.timestamp(), now=now)
+        if gate.status().gate.in_flight and not now and not json:
+            complain(waited_for(gate.status()))
+
+        def look() -> str:
+            with Client(socket, app="onegate release-gpu") as other:
+                return waited_for(other.status())
+
+        with saying(look):
+            until_s = None if until is None else until.timestamp()
+            free = gate.release_engine(until=until_s, now=now, on_notice=warn)
     if json:
         until_ms = None if until is None else round(until.timestamp() * 1000)
         say_json({"released": free, "released_until_ms": until_ms if free else None})
@@ -73,3 +82,12 @@ def release_gpu(
         when = "" if until is None else f" until {until:%Y-%m-%d %H:%M:%S}"
         say(f"the device is free{when}; `onegate release-gpu --end` takes it back")
     return Exit.DONE if free else Exit.REFUSED
+
+
+def waited_for(status: Status) -> str:
+    """What keeps the device from being free."""
+    if running := status.gate.in_flight:
+        run = "1 request runs" if running == 1 else f"{running} requests run"
+        return f"{run}; waiting for the end of that (--now ends it)"
+    said = "; ".join(f"{pool.model}: {pool.error}" for pool in status.pools if pool.error)
+    return "waiting until the engine says that nothing is loaded" + (f" ({said})" if said else "")

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from onegate.cli.closed import paused, released
 from onegate.cli.options import Json, Socket
 from onegate.cli.terminal import console, say, say_json, visible
 from onegate.client.sync import Client
@@ -40,7 +41,7 @@ def status(*, json: Json = False, socket: Socket = None) -> None:
 
 
 def headlines(report: Status) -> list[str]:
-    """The gate as a whole, and every notice that holds."""
+    """The gate as a whole, what is closed, and every notice that holds."""
     gate = report.gate
     lines = [
         f"onegate {report.version}: {report.state}, up {span(report.uptime_s)}",
@@ -48,9 +49,15 @@ def headlines(report: Status) -> list[str]:
         f"({gate.queued_tok} of {gate.max_queued_tok} tokens), connections {gate.sessions}"
         + (f", limited by {gate.limited_by}" if gate.limited_by is not None else ""),
     ]
+    lines += [f"{pool.model} is {released(pool)}" for pool in report.pools if _is_released(pool)]
+    lines += [f"class {cls.name} is {paused(cls)}" for cls in report.classes if cls.paused]
     lines += [f"notice {notice.code}: {notice.detail}" for notice in report.notices]
     lines += [f"{pool.model}: {pool.error}" for pool in report.pools if pool.error]
     return lines
+
+
+def _is_released(pool: PoolStatus) -> bool:
+    return pool.state == "released"
 
 
 def pools(found: list[PoolStatus]) -> "Table":

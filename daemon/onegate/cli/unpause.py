@@ -4,6 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from onegate.cli.closed import warn
 from onegate.cli.options import Json, Socket
 from onegate.cli.terminal import say, say_json
 from onegate.client.sync import Client
@@ -25,7 +26,7 @@ def unpause(
     ```
     """
     with Client(socket, app="onegate unpause") as gate:
-        applied = gate.unpause(class_)
+        applied = gate.unpause(class_, on_notice=warn)
     if json:
         say_json({"class": class_, "paused": False, "applied": applied})
     else:

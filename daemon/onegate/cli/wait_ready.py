@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from onegate.cli.closed import released
 from onegate.cli.exits import Exit
 from onegate.cli.options import SECONDS, Json, Model, Socket
 from onegate.cli.terminal import Progress, complain, say, say_json
@@ -76,7 +77,8 @@ def judge(status: Status, model: str | None) -> tuple[str | None, str]:
         if pool.state == "ready":
             return pool.model, ""
     states = ", ".join(
-        f"{pool.model} is {pool.state}" + (f" ({pool.error})" if pool.error else "")
+        f"{pool.model} is {released(pool) if pool.state == 'released' else pool.state}"
+        + (f" ({pool.error})" if pool.error else "")
         for pool in pools
     )
     return None, states or "the engine has no model yet"

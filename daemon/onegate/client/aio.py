@@ -11,7 +11,7 @@ from onegate.client.connect import socket_path
 from onegate.client.core import Core, Options
 from onegate.client.reply import Reply
 from onegate.client.request import RequestOptions, Retry
-from onegate.client.verbs import Verbs
+from onegate.client.verbs import OnNotice, Verbs
 from onegate.protocol import messages as m
 from onegate.protocol.content import Message
 from onegate.protocol.status import RequestStatus, Status
@@ -123,17 +123,21 @@ class AsyncClient:
         """The daemon's metrics in Prometheus text format."""
         return await self._verbs.metrics()
 
-    async def pause(self, class_: str, *, until: float | None = None) -> bool:
+    async def pause(
+        self, class_: str, *, until: float | None = None, on_notice: OnNotice = None
+    ) -> bool:
         """Administrators: close a class, until a Unix time, at most 30 days ahead, or until
         `unpause`.
 
-        Returns whether that changed anything.
+        Returns whether that changed anything. `on_notice`, here and in the verbs that undo it and
+        that release the device, is called with what does not hold all the same, such as over a
+        restart of the daemon.
         """
-        return await self._verbs.pause(class_, until)
+        return await self._verbs.pause(class_, until, on_notice)
 
-    async def unpause(self, class_: str) -> bool:
+    async def unpause(self, class_: str, *, on_notice: OnNotice = None) -> bool:
         """Administrators: open a class again. Returns whether that changed anything."""
-        return await self._verbs.unpause(class_)
+        return await self._verbs.unpause(class_, on_notice)
 
     async def usage(self, *, since: float | None = None) -> m.UsageReport:
         """What was used per principal, class and day (UTC), from the day of a Unix time on.
@@ -143,7 +147,12 @@ class AsyncClient:
         return await self._verbs.usage(since)
 
     async def release_engine(
-        self, *, until: float | None = None, now: bool = False, timeout: float | None = None
+        self,
+        *,
+        until: float | None = None,
+        now: bool = False,
+        timeout: float | None = None,
+        on_notice: OnNotice = None,
     ) -> bool:
         """Administrators: unload the models, and refuse newcomers, until a Unix time, at most 30
         days ahead, or until `take_back`. Returns once the device is free: true, or false where
@@ -152,11 +161,11 @@ class AsyncClient:
         What runs may end first; `now` ends it. `timeout`: seconds to wait for that, by default
         without end; the device stays released also when the waiting is given up.
         """
-        return await self._verbs.release_engine(until, now, timeout)
+        return await self._verbs.release_engine(until, now, timeout, on_notice)
 
-    async def take_back(self) -> bool:
+    async def take_back(self, *, on_notice: OnNotice = None) -> bool:
         """Administrators: end a release early. Returns whether there was one."""
-        return await self._verbs.take_back()
+        return await self._verbs.take_back(on_notice)
 
     async def cancel_any(self, rid: str) -> bool:
         """End a request by its daemon-wide id. Returns whether it was still there."""

@@ -11,7 +11,7 @@ from onegate.client.core import Core, Options
 from onegate.client.reply import Reply
 from onegate.client.request import RequestOptions, Retry
 from onegate.client.sync_link import Blocking, run
-from onegate.client.verbs import Verbs
+from onegate.client.verbs import OnNotice, Verbs
 from onegate.protocol import messages as m
 from onegate.protocol.content import Message
 from onegate.protocol.status import RequestStatus, Status
@@ -140,17 +140,19 @@ class Client:
         """The daemon's metrics in Prometheus text format."""
         return run(self._verbs.metrics())
 
-    def pause(self, class_: str, *, until: float | None = None) -> bool:
+    def pause(self, class_: str, *, until: float | None = None, on_notice: OnNotice = None) -> bool:
         """Administrators: close a class, until a Unix time, at most 30 days ahead, or until
         `unpause`.
 
-        Returns whether that changed anything.
+        Returns whether that changed anything. `on_notice`, here and in the verbs that undo it and
+        that release the device, is called with what does not hold all the same, such as over a
+        restart of the daemon.
         """
-        return run(self._verbs.pause(class_, until))
+        return run(self._verbs.pause(class_, until, on_notice))
 
-    def unpause(self, class_: str) -> bool:
+    def unpause(self, class_: str, *, on_notice: OnNotice = None) -> bool:
         """Administrators: open a class again. Returns whether that changed anything."""
-        return run(self._verbs.unpause(class_))
+        return run(self._verbs.unpause(class_, on_notice))
 
     def usage(self, *, since: float | None = None) -> m.UsageReport:
         """What was used per principal, class and day (UTC), from the day of a Unix time on.
@@ -160,7 +162,12 @@ class Client:
         return run(self._verbs.usage(since))
 
     def release_engine(
-        self, *, until: float | None = None, now: bool = False, timeout: float | None = None
+        self,
+        *,
+        until: float | None = None,
+        now: bool = False,
+        timeout: float | None = None,
+        on_notice: OnNotice = None,
     ) -> bool:
         """Administrators: unload the models, and refuse newcomers, until a Unix time, at most 30
         days ahead, or until `take_back`. Returns once the device is free: true, or false where
@@ -169,11 +176,11 @@ class Client:
         What runs may end first; `now` ends it. `timeout`: seconds to wait for that, by default
         without end; the device stays released also when the waiting is given up.
         """
-        return run(self._verbs.release_engine(until, now, timeout))
+        return run(self._verbs.release_engine(until, now, timeout, on_notice))
 
-    def take_back(self) -> bool:
+    def take_back(self, *, on_notice: OnNotice = None) -> bool:
         """Administrators: end a release early. Returns whether there was one."""
-        return run(self._verbs.take_back())
+        return run(self._verbs.take_back(on_notice))
 
     def cancel_any(self, rid: str) -> bool:
         """End a request by its daemon-wide id. Returns whether it was still there."""

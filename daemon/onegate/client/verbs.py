@@ -15,6 +15,8 @@ from onegate.protocol.status import RequestStatus, Status
 # An embedding waits in the queue like any other work.
 EMBED_TIMEOUT_S = 600.0
 
+OnNotice = Callable[[m.Notice], None] | None
+
 
 class Verbs:
     """The control side of a client. All raise RequestError, Unavailable or ProtocolError."""
@@ -66,32 +68,43 @@ class Verbs:
     async def metrics(self) -> str:
         return (await self._core.ask(lambda i: m.Metrics(id=i), m.MetricsReport)).text
 
-    async def pause(self, class_: str, until: float | None) -> bool:
+    async def pause(self, class_: str, until: float | None, on_notice: OnNotice) -> bool:
         until_ms = None if until is None else _unix_ms(until, "until")
         message = convert({"id": 0, "class": class_, "until_ms": until_ms}, m.Pause)
-        return (await self._core.ask(_with_id(message), m.Ack)).applied
+        return _applied(await self._core.ask(_with_id(message), m.Ack), on_notice)
 
-    async def unpause(self, class_: str) -> bool:
+    async def unpause(self, class_: str, on_notice: OnNotice) -> bool:
         message = convert({"id": 0, "class": class_}, m.Unpause)
-        return (await self._core.ask(_with_id(message), m.Ack)).applied
+        return _applied(await self._core.ask(_with_id(message), m.Ack), on_notice)
 
     async def usage(self, since: float | None) -> m.UsageReport:
         since_ms = None if since is None else _unix_ms(since, "since")
         message = convert({"id": 0, "since_ms": since_ms}, m.GetUsage)
         return await self._core.ask(_with_id(message), m.UsageReport)
 
-    async def release_engine(self, until: float | None, now: bool, timeout: float | None) -> bool:
+    async def release_engine(
+        self, until: float | None, now: bool, timeout: float | None, on_notice: OnNotice
+    ) -> bool:
         until_ms = None if until is None else _unix_ms(until, "until")
         message = convert({"id": 0, "until_ms": until_ms, "now": now}, m.ReleaseEngine)
         limit_s = MAX_S if timeout is None else timeout
-        return (await self._core.ask(_with_id(message), m.Ack, limit_s, cancel=True)).applied
+        ack = await self._core.ask(_with_id(message), m.Ack, limit_s, cancel=True)
+        return _applied(ack, on_notice)
 
-    async def take_back(self) -> bool:
-        return (await self._core.ask(lambda i: m.ReleaseEngine(id=i, end=True), m.Ack)).applied
+    async def take_back(self, on_notice: OnNotice) -> bool:
+        ack = await self._core.ask(lambda i: m.ReleaseEngine(id=i, end=True), m.Ack)
+        return _applied(ack, on_notice)
 
     async def cancel_any(self, rid: str) -> bool:
         message = convert({"id": 0, "rid": rid}, m.CancelAny)
         return (await self._core.ask(_with_id(message), m.Ack)).applied
+
+
+def _applied(ack: m.Ack, on_notice: OnNotice) -> bool:
+    if on_notice is not None:
+        for notice in ack.notices:
+            on_notice(notice)
+    return ack.applied
 
 
 def _unix_ms(moment: float, name: str) -> int:

@@ -81,6 +81,8 @@ class AttachedEngine:
         self._restarts = 0
         self._expected_ns = 0
         self._cold = False
+        # There is no host, so nothing is loaded either; why, in words.
+        self._nobody: str | None = None
         self._closing = asyncio.Event()
         self._tasks = Tasks(crashed)
         self._keeper: asyncio.Task[None] | None = None
@@ -163,7 +165,13 @@ class AttachedEngine:
             raise EngineUnavailable(str(error)) from error
 
     def keep_cold(self, cold: bool) -> None:
+        if cold == self._cold:
+            return
         self._cold = cold
+        if self._nobody is not None:
+            if not cold:
+                self._expect()
+            self._take_pools_away(self._nobody, self._absent())
 
     async def unload(self, model: str) -> None:
         try:
@@ -195,12 +203,12 @@ class AttachedEngine:
             raise ValueError(f"request {request.id} is inside already")
         try:
             life = self._ready(request.model)
+            life.send(Submit(request=request))
         except EngineError as error:
             # Later, because the sink is never called from within `generate`.
             asyncio.get_running_loop().call_soon(self._turn_away, stream, error)
             return
         life.seats.enter(stream, request.model)
-        life.send(Submit(request=request))
 
     def _turn_away(self, stream: Stream, error: EngineError) -> None:
         self._tell(SeatFreed(id=stream.id))
@@ -234,8 +242,10 @@ class AttachedEngine:
             await self._pause(self._backoff.lost())
 
     async def _live_once(self) -> None:
-        for pool in self._plan.pools:
-            self._set_pool(structs.replace(self._pools[pool.model], state=pool.state, error=None))
+        if not (self._cold and self._nobody is not None):
+            for pool in self._plan.pools:
+                known = self._pools[pool.model]
+                self._set_pool(structs.replace(known, state=pool.state, error=None))
         try:
             table = self._plan.table()
             connection = self._connect()
@@ -247,8 +257,12 @@ class AttachedEngine:
                 text = _not_started(self._plan.python, error)
                 self._take_pools_away(text, PoolState.FAILED)
             else:
-                self._take_pools_away(_not_there(self._plan.host_socket, error), self._absent())
+                text = _not_there(self._plan.host_socket, error)
+                if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+                    self._nobody = text
+                self._take_pools_away(text, self._absent())
             return
+        self._nobody = None
         rule = StallRule(self._plan.stall_floor_s, monotonic_ns())
         life = self._life = HostLife(
             connection,
@@ -269,6 +283,10 @@ class AttachedEngine:
             self._life = None
             self._lose(life, stopped if self._closing.is_set() else reason)
             await life.gone()
+        if life.is_ours and not self._closing.is_set():
+            self._nobody = str(reason)
+            if self._cold:
+                self._take_pools_away(self._nobody, PoolState.COLD)
 
     def _connect(self) -> Connection:
         if self._plan.host_socket is not None:
@@ -280,7 +298,10 @@ class AttachedEngine:
         self._expected_ns = monotonic_ns() + int(_AWAY_S * _NS_PER_S)
 
     def _absent(self) -> PoolState:
-        """What pools are whose host never came up; what it said of one itself says more."""
+        """What pools are whose host never came up; what it said of one itself says more. Where
+        nothing is to be loaded, a host that is not there has done so."""
+        if self._cold and self._nobody is not None:
+            return PoolState.COLD
         waits = self._plan.host_socket is not None and monotonic_ns() < self._expected_ns
         failed = any(pool.state is PoolState.FAILED for pool in self._pools.values())
         return PoolState.LOADING if waits and not failed else PoolState.FAILED

@@ -46,9 +46,9 @@ class Calls:
 
     async def ask(self, question: Question) -> Result:
         """Send a question and wait for its answer; raises EngineErrors."""
+        self._send(question)
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._open[question.call] = (question, answer)
-        self._send(question)
         return await answer
 
     def tell(self, question: Question) -> None:

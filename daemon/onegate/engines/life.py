@@ -82,7 +82,7 @@ class HostLife:
         return self._greeted and not self._link.lost.done()
 
     def send(self, message: ToHost) -> None:
-        """Queue a message to the host."""
+        """Queue a message to the host. Raises EngineRefused for one that is too long for it."""
         self._link.send(message)
 
     @property

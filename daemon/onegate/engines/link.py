@@ -6,8 +6,8 @@ from typing import cast
 
 import msgspec
 
-from onegate.engines.base import EngineMalformed
-from onegate.engines.host.wire import FromHost, ToHost, read
+from onegate.engines.base import EngineMalformed, EngineRefused
+from onegate.engines.host.wire import MAX_TO_HOST_BYTES, FromHost, ToHost, read
 from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader, frame
 
@@ -51,9 +51,15 @@ class Link(asyncio.Protocol):
             self.lost.set_result(None)
 
     def send(self, message: ToHost) -> None:
-        """Queue a message; one that is sent after the end goes nowhere."""
+        """Queue a message; one that is sent after the end goes nowhere. Raises EngineRefused for
+        one that is longer than the host takes."""
+        payload = self._encoder.encode(message)
+        if len(payload) > MAX_TO_HOST_BYTES:
+            raise EngineRefused(
+                f"this is {len(payload)} bytes for the engine, which takes {MAX_TO_HOST_BYTES}"
+            )
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(self._encoder.encode(message)))
+            self._transport.write(frame(payload))
 
     def abort(self) -> None:
         """Close at once, without what is still unsent."""

@@ -294,9 +294,11 @@ class Ack(_Reply, frozen=True, tag="ack"):
 
     `applied` is false where there was nothing to do, such as cancelling a request that has just
     ended, or settling what is no lease. The `Ack` of a `cancel` never ends the request with the
-    same id: its own end follows. That of a `settle` that was applied ends the lease.
+    same id: its own end follows. That of a `settle` that was applied ends the lease. `notices` say
+    what does not hold all the same, such as over a restart of the daemon.
     """
 
     id: RequestId
     verb: str
     applied: bool = True
+    notices: list[Notice] = []

@@ -72,6 +72,7 @@ class NoticeCode(OpenEnum):
     ENGINE_DOWN = "engine_down"
     USAGE_UNWRITTEN = "usage_unwritten"
     CLOSED_UNWRITTEN = "closed_unwritten"
+    STATE_DAMAGED = "state_damaged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from onegate.protocol.errors import NoticeCode
 from onegate.server import dispatch
 from onegate.server.account import Accounts
 from onegate.server.classify import compile_rules
-from onegate.server.closures import Closures
+from onegate.server.closures import IN_MEMORY, Closures, unknown_after_restart
 from onegate.server.engineroom import EngineRoom
 from onegate.server.gate import Gate
 from onegate.server.inbound import InboundBytes
@@ -104,11 +104,19 @@ class App:
             state=lambda: self._lifecycle.state.value,
             started_ns=started_ns,
         )
-        self._state = self._open_state(usage_directory, reporter)
+        in_memory = self._open_state(usage_directory, reporter)
+        self._damage: list[str] = []
+
+        def damaged(detail: str) -> None:
+            self._damage.append(detail)
+            reporter.notice(NoticeCode.STATE_DAMAGED, "; ".join(self._damage))
+
         self._closures = Closures(
             self._state,
             log=log,
             notice=lambda problem: reporter.notice(NoticeCode.CLOSED_UNWRITTEN, problem),
+            damaged=damaged,
+            in_memory=in_memory,
         )
         live = LiveRequests(boot=secrets.token_hex(3))
         self._release = Release(
@@ -153,20 +161,26 @@ class App:
             accounts=accounts,
             log=log,
             notice=lambda problem: reporter.notice(NoticeCode.USAGE_UNWRITTEN, problem),
+            damaged=damaged,
             write_every_s=lambda: self.services.config.usage.write_every_s,
         )
         self._sessions = Sessions(self.services, dispatch.dispatch)
 
-    def _open_state(self, directory: str | None, reporter: Reporter) -> StateDirectory | None:
+    def _open_state(self, directory: str | None, reporter: Reporter) -> str:
+        """Have the directory; returns why there is none, to those to whom that matters."""
+        self._state: StateDirectory | None = None
         if directory is None:
-            return None
+            return IN_MEMORY
         try:
-            return StateDirectory(directory)
+            self._state = StateDirectory(directory)
         except StateUnavailable as error:
-            problem = f"{error}; what is used, and what is closed, is kept in memory"
-            reporter.notice(NoticeCode.USAGE_UNWRITTEN, problem)
-            self._log.event(Event.STATE_PROBLEM, detail=problem)
-            return None
+            used = f"{error}; what is used is kept in memory"
+            closed = unknown_after_restart(f"{error}; what is closed is kept in memory")
+            reporter.notice(NoticeCode.USAGE_UNWRITTEN, used)
+            reporter.notice(NoticeCode.CLOSED_UNWRITTEN, closed)
+            self._log.event(Event.STATE_PROBLEM, detail=f"{error}; all is kept in memory")
+            return str(error)
+        return IN_MEMORY
 
     def _request_crashed(self, name: str, error: BaseException) -> None:
         self._log.event(Event.BUG, task=name, detail=f"{type(error).__name__}: {error}")
@@ -224,6 +238,7 @@ class App:
         if self._state is not None:
             await self._state.aclose(self.STATE_STOP_S)
         services.release.close()
+        services.pauses.close()
         services.gate.close()
         services.gate.validate()
         self._log.event(Event.STOPPED)

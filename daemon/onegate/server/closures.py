@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -27,6 +28,7 @@ MAX_FILE_BYTES = 1 << 20
 RETRY_S = 5.0
 # An administrator is answered after so long, also where the disk does not answer.
 PATIENCE_S = 5.0
+IN_MEMORY = "it keeps in memory what is closed (usage.directory)"
 
 
 class Closure(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"class_": "class"}):
@@ -49,9 +51,10 @@ class Closure(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"cl
 
 
 class Closures:
-    """One daemon's closures. `notice` is told what is wrong with their file, or None.
+    """One daemon's closures. `notice` is told why a restart would not know them, or None;
+    `damaged` what an earlier daemon has left that could not be read.
 
-    `state` None: they are kept in memory alone, and end with the daemon.
+    `directory` None: they are kept in memory alone, and end with the daemon; `in_memory` says why.
     """
 
     def __init__(
@@ -60,12 +63,17 @@ class Closures:
         *,
         log: Log,
         notice: Callable[[str | None], None],
+        damaged: Callable[[str], None],
+        in_memory: str = IN_MEMORY,
     ) -> None:
         self._directory = directory
         self._log = log
         self._notice = notice
+        self._damaged = damaged
+        self._in_memory = in_memory
         self._problem: str | None = None
         self._closed: dict[str | None, Closure] = {}
+        self._to_put_aside = False
         self._due = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
@@ -94,8 +102,17 @@ class Closures:
         """Whether what is closed outlives the daemon."""
         return self._directory is not None
 
+    def unknown(self, class_: str | None) -> str | None:
+        """Why a restart of the daemon would not know what was said last about the class, or the
+        device; None: it would."""
+        if self._directory is None:
+            return self._in_memory if class_ in self._closed else None
+        if not self._written.is_set():
+            return f"the disk has not answered within {PATIENCE_S:g} s"
+        return self._problem
+
     async def written(self) -> None:
-        """Wait until the disk knows what holds now, or has failed to take it, which is said."""
+        """Wait until the disk knows what holds now, or has failed to take it: see `unknown`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
                 await self._written.wait()
@@ -103,10 +120,13 @@ class Closures:
     def restore(self) -> list[Closure]:
         """What an earlier daemon has left that is not over yet. Blocks, for a small file.
 
-        A file that cannot be read is put aside; nothing about it keeps the daemon from starting.
+        A file that cannot be read, or not all of it, is put aside; nothing about it keeps the
+        daemon from starting. It is also read where nothing can be written: closed is the safe side.
         """
         if self._directory is None:
             return []
+        if self._directory.problem is not None:
+            self._changed()  # said at once, and again when it can be written
         path = self._directory.path / NAME
         try:
             with open(state.open_file(path, os.O_RDONLY), "rb") as file:
@@ -114,10 +134,10 @@ class Closures:
         except FileNotFoundError:
             return []
         except OSError as error:
-            self._put_aside(why(error))
+            self._mend(why(error))
             return []
         if len(data) > MAX_FILE_BYTES:
-            self._put_aside(f"it is longer than {MAX_FILE_BYTES} bytes")
+            self._mend(f"it is longer than {MAX_FILE_BYTES} bytes")
             return []
         lines = data.splitlines(keepends=True)
         found = [state.from_line(line, Closure) for line in lines]
@@ -133,19 +153,43 @@ class Closures:
                 event = Event.ENGINE_TAKEN_BACK if class_ is None else Event.CLASS_UNPAUSED
                 self._log.event(event, class_=class_, until_ms=closure.until_ms, detail=detail)
         if None in found:
-            self._put_aside(f"{found.count(None)} of {len(found)} lines cannot be read")
-            self._changed()
+            self._mend(f"{found.count(None)} of {len(found)} lines cannot be read")
         return list(self._closed.values())
 
-    def _put_aside(self, problem: str) -> None:
+    def _mend(self, problem: str) -> None:
+        """Put the file aside, with one that can be read in its place; at no moment is there less
+        on the disk than what is closed."""
         assert self._directory is not None
         path = self._directory.path / NAME
-        try:
-            then = f"it is kept as {state.set_aside(path)}"
-        except OSError as error:
-            then = f"it cannot be put aside: {why(error)}"
+        self._to_put_aside = True
+        then = "it cannot be put aside yet"
+        if self._directory.problem is None:
+            try:
+                then = f"it is kept as {self._put_aside()}"
+                self._put(list(self._closed.values()))
+            except OSError as error:
+                then += f": {why(error)}"
+                self._changed()
         detail = f"what was closed is not all known: {path}: {problem}; {then}"
+        self._damaged(detail)
         self._log.event(Event.STATE_PROBLEM, detail=detail)
+
+    def _put_aside(self) -> Path:
+        assert self._directory is not None
+        aside = state.put_aside(self._directory.path / NAME)
+        self._to_put_aside = False
+        return aside
+
+    def _put(self, closures: list[Closure]) -> None:
+        """Make the file consist of these. Blocks, and raises OSError."""
+        assert self._directory is not None
+        path = self._directory.path / NAME
+        if self._to_put_aside:
+            self._put_aside()
+        if closures:
+            state.replace(path, [state.to_line(closure) for closure in closures])
+        else:
+            path.unlink(missing_ok=True)
 
     async def run(self) -> None:
         """Write what changes, until cancelled."""
@@ -164,23 +208,12 @@ class Closures:
         self._due.clear()
         path, now_ms = self._directory.path / NAME, clock.wall_ms()
         holding = [c for c in self._closed.values() if c.left_ms(now_ms) != 0]
-        lines = [state.to_line(closure) for closure in holding]
-
-        def write() -> None:
-            if lines:
-                state.replace(path, lines)
-            else:
-                path.unlink(missing_ok=True)
-
-        error = await self._directory.done(write)
+        error = await self._directory.done(lambda: self._put(holding))
+        self._say(
+            None if error is None else f"cannot write {path}: {why(error)}; it is tried again"
+        )
         if not self._due.is_set():
             self._written.set()
-        self._say(
-            None
-            if error is None
-            else f"cannot write {path}: {why(error)}; a restart would not know what is closed; "
-            "it is tried again"
-        )
         return error is None
 
     async def aclose(self, deadline_s: float) -> None:
@@ -194,6 +227,12 @@ class Closures:
         if problem == self._problem:
             return
         self._problem = problem
-        self._notice(problem)
-        if problem is not None:
-            self._log.event(Event.STATE_PROBLEM, detail=problem)
+        said = None if problem is None else unknown_after_restart(problem)
+        self._notice(said)
+        if said is not None:
+            self._log.event(Event.STATE_PROBLEM, detail=said)
+
+
+def unknown_after_restart(why: str) -> str:
+    """The sentence for an administrator about what is closed, or open, until a restart alone."""
+    return f"a restart of the daemon would not know: {why}"

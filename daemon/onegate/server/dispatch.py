@@ -7,10 +7,10 @@ from typing import Any
 from onegate import clock
 from onegate.admission.model import Verdict
 from onegate.protocol import messages as m
-from onegate.protocol.errors import FrameTooLarge, Reason
+from onegate.protocol.errors import FrameTooLarge, NoticeCode, Reason
 from onegate.server import access
 from onegate.server.checks import check_until, find_pool, refuse
-from onegate.server.closures import Closure
+from onegate.server.closures import Closure, Closures, unknown_after_restart
 from onegate.server.generate import count_tokens, generate, lease
 from onegate.server.greeting import peer_facts
 from onegate.server.log import Event
@@ -130,40 +130,47 @@ def _pause(session: Session, message: m.Pause) -> None:
     )
 
     def close() -> bool:
-        session.services.pause(closure)
+        session.services.pauses.begin(closure)
         return True
 
-    _ack_once_kept(session, message.id, "pause", close)
+    _ack_once_kept(session, message.id, "pause", class_, close)
 
 
-def _ack_once_kept(session: Session, id: int, verb: str, act: Callable[[], bool]) -> None:
-    """Close or open something; what that comes to is so after a restart, too, once it is said."""
+def _ack_once_kept(
+    session: Session, id: int, verb: str, class_: str | None, act: Callable[[], bool]
+) -> None:
+    """Close or open something; what that comes to is so after a restart, too, once it is said, or
+    the answer says that it is not."""
     closures = session.services.closures
     if not closures.stored:
-        session.send(m.Ack(id=id, verb=verb, applied=act()))
+        applied = act()
+        session.send(_ack(closures, id, verb, class_, applied))
         return
     live = session.open(id, verb, None)
     applied = act()
 
     async def body() -> None:
         await closures.written()
-        live.client.send(m.Ack(id=id, verb=verb, applied=applied))
+        live.client.send(_ack(closures, id, verb, class_, applied))
 
     session.start(live, body)
+
+
+def _ack(closures: Closures, id: int, verb: str, class_: str | None, applied: bool) -> m.Ack:
+    why = closures.unknown(class_)
+    notices = []
+    if why is not None:
+        detail = unknown_after_restart(why)
+        notices = [m.Notice(code=NoticeCode.CLOSED_UNWRITTEN.value, detail=detail)]
+    return m.Ack(id=id, verb=verb, applied=applied, notices=notices)
 
 
 def _unpause(session: Session, message: m.Unpause) -> None:
     class_ = _known_class(session, message.class_)
     services = session.services
 
-    def open_() -> bool:
-        closed = any(view.name == class_ and view.closed for view in services.gate.view().classes)
-        services.gate.open_class(class_)
-        services.closures.open(class_)
-        services.log.event(Event.CLASS_UNPAUSED, class_=class_, principal=session.principal)
-        return closed
-
-    _ack_once_kept(session, message.id, "unpause", open_)
+    end = partial(services.pauses.end, class_, session.principal)
+    _ack_once_kept(session, message.id, "unpause", class_, end)
 
 
 def _cancel_any(session: Session, message: m.CancelAny) -> None:
@@ -193,7 +200,7 @@ def _usage(session: Session, message: m.GetUsage) -> None:
             id=message.id,
             rows=[wire_row(row) for row in rows],
             everybody=everybody,
-            stored=usage.stored,
+            stored=usage.stored and not usage.unwritten,
         )
     )
 
@@ -202,7 +209,7 @@ def _release_engine(session: Session, message: m.ReleaseEngine) -> None:
     release = session.services.release
     if message.end:
         end = partial(release.end, session.principal)
-        _ack_once_kept(session, message.id, "release_engine", end)
+        _ack_once_kept(session, message.id, "release_engine", None, end)
         return
     check_until(message.until_ms, clock.wall_ms())
     live = session.open(message.id, "release_engine", None)
@@ -210,7 +217,8 @@ def _release_engine(session: Session, message: m.ReleaseEngine) -> None:
 
     async def body() -> None:
         applied = await release.wait_free()
-        live.client.send(m.Ack(id=live.id, verb="release_engine", applied=applied))
+        closures = session.services.closures
+        live.client.send(_ack(closures, live.id, "release_engine", None, applied))
 
     session.start(live, body)
 

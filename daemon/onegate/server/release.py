@@ -21,16 +21,12 @@ from onegate.server.gate import Gate
 from onegate.server.live import QUEUED_VERBS, LiveRequest, LiveRequests
 from onegate.server.log import Event, Log
 from onegate.server.outcome import Ending, Outcome
+from onegate.server.term import LOOK_S, NS_PER_MS, Term
 from onegate.server.translate import pool_spec
 from onegate.tasks import Tasks
 
-NS_PER_MS = 1_000_000
 # How often is looked whether what ran is gone; nobody waits for less.
 POLL_S = 0.05
-# The loop's clock stands still while the machine sleeps, and the owner's does not.
-LOOK_S = 60.0
-# So that of two clocks that agree the wall's decides.
-SLACK_MS = 1000
 LENT = "the device is lent to something else, and no model is loaded"
 _LOADED = (PoolState.READY, PoolState.LOADING)
 
@@ -59,9 +55,7 @@ class Release:
         self._closures = closures
         self._log = log
         self._tasks = tasks
-        self._until_ms: int | None = None
-        # By the clock that is never set: the latest end, however the wall's goes back meanwhile.
-        self._latest_ns: int | None = None
+        self._term: Term | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._freeing: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
@@ -116,12 +110,7 @@ class Release:
 
     def _lend(self, closure: Closure) -> None:
         self.in_force = True
-        self._until_ms = closure.until_ms
-        left_ms = closure.left_ms(clock.wall_ms())
-        if left_ms is None:
-            self._latest_ns = None
-        else:
-            self._latest_ns = clock.monotonic_ns() + (left_ms + SLACK_MS) * NS_PER_MS
+        self._term = Term(closure)
         self._settled.clear()
         self._engine.keep_cold(True)
         for pool in self._engine.pools():
@@ -135,7 +124,7 @@ class Release:
             return False
         self.close()
         self.in_force = False
-        self._until_ms = self._latest_ns = None
+        self._term = None
         self._closures.open(None)
         self._engine.keep_cold(False)
         self._settled.set()
@@ -175,11 +164,7 @@ class Release:
         self._look()
 
     def _left_ms(self) -> int | None:
-        """How long it goes on: by the wall's clock, and never longer than was asked for."""
-        if self._until_ms is None or self._latest_ns is None:
-            return None
-        latest_ms = (self._latest_ns - clock.monotonic_ns()) // NS_PER_MS
-        return min(self._until_ms - clock.wall_ms(), latest_ms)
+        return None if self._term is None else self._term.left_ms()
 
     # --- making it free -------------------------------------------------------------------------
 
@@ -204,7 +189,7 @@ class Release:
                         self._log.event(Event.ENGINE_RELEASED, state="not free yet", detail=said)
             await asyncio.sleep(POLL_S)
         if self.in_force and not self._settled.is_set():
-            self._log.event(Event.ENGINE_FREE, until_ms=self._until_ms)
+            self._log.event(Event.ENGINE_FREE, until_ms=self.until_ms)
             self._settled.set()
 
     def _refuse_waiting(self) -> None:

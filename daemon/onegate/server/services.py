@@ -8,7 +8,7 @@ from onegate.engines.base import Engine, PoolInfo
 from onegate.protocol.errors import Reason
 from onegate.server.account import Accounts
 from onegate.server.classify import Rules
-from onegate.server.closures import Closure, Closures
+from onegate.server.closures import Closures
 from onegate.server.gate import Gate
 from onegate.server.inbound import InboundBytes
 from onegate.server.kernel import Kernel
@@ -16,6 +16,7 @@ from onegate.server.live import QUEUED_VERBS, LiveRequest, LiveRequests
 from onegate.server.log import Event, Log
 from onegate.server.metrics import Metrics
 from onegate.server.outcome import Outcome
+from onegate.server.pauses import Pauses
 from onegate.server.release import Release
 from onegate.server.report import Reporter
 from onegate.server.sizes import PromptSizes
@@ -54,8 +55,10 @@ class Services:
     counting: Slots = field(default_factory=lambda: Slots(COUNTS_AT_A_TIME))
     turns: Turns = field(default_factory=Turns)
     unread: Unread = field(init=False)
+    pauses: Pauses = field(init=False)
 
     def __post_init__(self) -> None:
+        self.pauses = Pauses(self.gate, self.closures, self.log)
         self.unread = Unread(
             lambda: (self.config.gate.unread_bytes, self.config.gate.unread_bytes_per_principal)
         )
@@ -68,21 +71,6 @@ class Services:
         """The configured class of that name; it must exist."""
         return next(class_ for class_ in self.config.classes if class_.name == name)
 
-    def pause(self, closure: Closure, state: str | None = None) -> None:
-        """A class is closed, or, with `state`, `still` is: an earlier daemon was told so."""
-        class_, left_ms = closure.class_, closure.left_ms(clock.wall_ms())
-        assert class_ is not None
-        until_ns = None if left_ms is None else clock.monotonic_ns() + left_ms * NS_PER_MS
-        self.gate.close_class(class_, until_ns)
-        self.closures.close(closure)
-        self.log.event(
-            Event.CLASS_PAUSED,
-            class_=class_,
-            principal=closure.principal,
-            until_ms=closure.until_ms,
-            state=state,
-        )
-
     def restore_closures(self) -> None:
         """What was closed when the daemon before this one ended still is. To be called before the
         engine starts."""
@@ -90,7 +78,7 @@ class Services:
             if closure.class_ is None:
                 self.release.restore(closure)
             elif any(class_.name == closure.class_ for class_ in self.config.classes):
-                self.pause(closure, "still")
+                self.pauses.begin(closure, "still")
             else:
                 detail = f"there is no class {closure.class_} any more, which was paused"
                 self.log.event(Event.STATE_PROBLEM, detail=detail)

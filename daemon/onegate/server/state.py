@@ -21,49 +21,51 @@ from typing import TypeVar
 import msgspec
 
 LOCK = "daemon.lock"
+# Each is what somebody may want to look at; more than these are of one cause.
+MOST_ASIDE = 9
 
 Job = Callable[[], None]
 Kept = TypeVar("Kept", bound=msgspec.Struct)
 
 
 class StateUnavailable(Exception):
-    """Nothing can be kept in that directory; the text says why and what to do."""
+    """Another daemon has that directory; the text says what to do."""
 
 
 class StateDirectory:
     """One daemon's directory, locked for as long as it is open.
 
     What is done to its files is done in a thread of its own, one job after the other, so that a
-    slow disk holds up nobody but who waits for it.
+    slow disk holds up nobody but who waits for it. `problem` says why it could not be written when
+    it was opened, such as a disk that is mounted read-only: what lies in it may be read all the
+    same, and each job tries again whether it can be had now.
     """
 
     def __init__(self, directory: str) -> None:
-        """Raises StateUnavailable: no such directory can be made, or another daemon has it."""
+        """Raises StateUnavailable: another daemon has it."""
         self.path = Path(directory)
+        self.problem: str | None = None
+        self._lock: int | None = None
         try:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-            lock = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+            self._take()
         except OSError as error:
-            raise StateUnavailable(cannot(f"use {directory}", error)) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            if not isinstance(error, BlockingIOError):
-                raise StateUnavailable(cannot(f"lock {directory}", error)) from error
-            what = (
-                f"another daemon keeps its state in {directory}: set usage.directory for this one"
-            )
-            raise StateUnavailable(what) from error
-        self._lock: int | None = lock
+            self.problem = cannot(f"use {directory}", error)
         self._closing = False
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         # A daemon thread: a disk that never answers must not keep the process from ending.
         threading.Thread(target=_work, args=(self._jobs,), name="state", daemon=True).start()
 
     async def done(self, job: Job) -> Exception | None:
-        """Carry out `job` in the thread; returns what it raised. Cancelled, nobody knows whether
-        it was carried out."""
+        """Carry out `job` in the thread, where the directory is ours; returns what was raised.
+        Cancelled, nobody knows whether it was carried out."""
+
+        def hold_and_do() -> None:
+            self._hold()
+            job()
+
+        return await self._in_turn(hold_and_do)
+
+    async def _in_turn(self, job: Job) -> Exception | None:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Exception | None] = loop.create_future()
 
@@ -88,8 +90,35 @@ class StateDirectory:
         self._closing = True
         with suppress(TimeoutError):  # the end of the process unlocks it as well
             async with asyncio.timeout(deadline_s):
-                await self.done(self._unlock)
+                await self._in_turn(self._unlock)
         self._jobs.put(None)
+
+    def _take(self) -> None:
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        lock = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            what = f"another daemon keeps its state in {self.path}"
+            raise StateUnavailable(f"{what}: set usage.directory for this one") from None
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock
+
+    def _hold(self) -> None:
+        """See that it is ours still, or now. Raises OSError or StateUnavailable."""
+        if self._lock is not None:
+            try:
+                if os.path.samestat(os.fstat(self._lock), os.lstat(self.path / LOCK)):
+                    return
+            except FileNotFoundError:
+                if not self.path.is_dir():
+                    raise  # it may come back as it was
+        # Whoever removed it and made it anew may have given it to another daemon.
+        self._unlock()
+        self._take()
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -158,13 +187,36 @@ def replace(path: Path, pieces: Iterable[bytes | bytearray]) -> None:
         os.close(directory)
 
 
-def set_aside(path: Path) -> Path:
-    """Take away what is in the place of a file, and keep it beside; returns where."""
-    aside = path.with_suffix(".bad")
-    with suppress(FileNotFoundError, IsADirectoryError):
-        os.unlink(aside)
-    os.rename(path, aside)
-    return aside
+def put_aside(path: Path) -> Path:
+    """Keep what is in the place of a file beside it, under a name that nothing else has; returns
+    where.
+
+    An ordinary file stays in its place as well, so that no moment is without it: it is to be
+    replaced, or removed. Anything else is moved. What was put aside before is never touched.
+    """
+    ordinary = stat.S_ISREG(os.lstat(path).st_mode)
+    for n in range(1, MOST_ASIDE + 1):
+        aside = path.with_name(f"{path.stem}.bad{n if n > 1 else ''}")
+        try:
+            if os.path.samestat(os.lstat(aside), os.lstat(path)):
+                return aside  # by a daemon that was killed before it could go on
+            continue
+        except FileNotFoundError:
+            pass
+        if not (ordinary and _named_again(path, aside)):
+            os.rename(path, aside)
+        return aside
+    what = f"{MOST_ASIDE} were put aside before, and are to be looked at and moved away"
+    raise OSError(errno.EEXIST, what, str(path.with_suffix(".bad")))
+
+
+def _named_again(path: Path, aside: Path) -> bool:
+    """Give a file a second name; false where this file system or the file's owner has none."""
+    try:
+        os.link(path, aside, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _write(fd: int, data: bytes | bytearray) -> None:
@@ -205,6 +257,8 @@ def cannot(what: str, error: OSError) -> str:
 
 def why(error: Exception) -> str:
     """What went wrong with a write, and with which file."""
+    if isinstance(error, StateUnavailable):
+        return str(error)
     if not isinstance(error, OSError):
         return repr(error)
     said = error.strerror or str(error)

@@ -62,7 +62,8 @@ def utc_day(unix_ms: int) -> str:
 
 
 class UsageTable:
-    """The table. `stored` says that it is kept on disk as well. `limits` are those of now.
+    """The table. `stored` says that it is kept on disk as well, `unwritten` that the disk does not
+    take it at the moment. `limits` are those of now.
 
     `on_change` is called at each end of a request while it is stored.
     """
@@ -75,6 +76,7 @@ class UsageTable:
         self._all_changed = False
         self._today = (-1, "")
         self.stored = False
+        self.unwritten = False
         self.on_change: Callable[[], None] = lambda: None
         self.n_rows = 0
 

@@ -7,6 +7,7 @@ reading a line twice counts nothing twice. A line that is cut short, or damaged,
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from onegate.config import MAX_USAGE_ROWS
 from onegate.server import state
@@ -25,8 +26,12 @@ MAX_LINES = 3 * MAX_USAGE_ROWS + SPARE_LINES
 _CHUNK_BYTES = 1 << 20
 
 
-class UsageUnavailable(Exception):
-    """There is no table to be read, and so none to be written; the text says why and what to do."""
+class Found(NamedTuple):
+    """How reading went: lines that are no rows, and what of that no crash of ours explains, which
+    can leave one line at the end that was cut short."""
+
+    passed_over: int
+    problem: str | None
 
 
 class UsageFile:
@@ -39,13 +44,10 @@ class UsageFile:
         self.path = directory / NAME
         self.n_lines = 0
 
-    def read(self, take: Callable[[Row], None]) -> int:
-        """Hand out every row that can be read, in order; returns how many lines could not.
-
-        Raises UsageUnavailable for a file that cannot be read at all, which is then not to be
-        written either: what it holds would be lost.
-        """
-        passed_over = 0
+    def read(self, take: Callable[[Row], None]) -> Found:
+        """Hand out every row that can be read, in order. With a `problem` the file is to be put
+        aside before it is written: what it holds would be lost."""
+        passed_over, cut = 0, False
         try:
             with open(state.open_file(self.path, os.O_RDONLY), "rb") as file:
                 # Counted, not asked for: a file may grow while it is read.
@@ -54,17 +56,20 @@ class UsageFile:
                     self.n_lines += 1
                     left_bytes -= len(line)
                     if left_bytes < 0 or self.n_lines > MAX_LINES:
-                        raise UsageUnavailable(f"{self.path} is no table of use: move it away")
+                        return Found(passed_over, "it is longer than a table of use can be")
                     row = state.from_line(line, Row)
                     if row is None:
                         passed_over += 1
+                        cut = not line.endswith(b"\n")
                     else:
                         take(row)
         except FileNotFoundError:
-            return 0
+            return Found(0, None)
         except OSError as error:
-            raise UsageUnavailable(state.cannot(f"read {self.path}", error)) from error
-        return passed_over
+            return Found(passed_over, state.why(error))
+        if passed_over > cut:
+            return Found(passed_over, f"{passed_over} of {self.n_lines} lines cannot be read")
+        return Found(passed_over, None)
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write behind what is there. Raises OSError, after which only `replace` is safe: half a

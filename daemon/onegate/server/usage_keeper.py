@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from onegate.server.account import Accounts
 from onegate.server.log import Event, Log
-from onegate.server.state import StateDirectory, why
+from onegate.server.state import StateDirectory, put_aside, why
 from onegate.server.usage import UsageTable
-from onegate.server.usage_file import SPARE_LINES, UsageFile, UsageUnavailable
+from onegate.server.usage_file import SPARE_LINES, UsageFile
 
 
 class UsageKeeper:
-    """One daemon's table and its file. `notice` is told what is wrong, or None.
+    """One daemon's table and its file. `notice` is told what is wrong, or None; `damaged` what an
+    earlier daemon has left that could not be read.
 
     `state` None: the table is kept in memory alone, and whoever knows the reason has said it.
     """
@@ -30,6 +31,7 @@ class UsageKeeper:
         accounts: Accounts,
         log: Log,
         notice: Callable[[str | None], None],
+        damaged: Callable[[str], None],
         write_every_s: Callable[[], float],
     ) -> None:
         self._usage = usage
@@ -37,6 +39,7 @@ class UsageKeeper:
         self._accounts = accounts
         self._log = log
         self._notice = notice
+        self._damaged = damaged
         self._write_every_s = write_every_s
         self._problem: str | None = None
         self._due = asyncio.Event()
@@ -48,22 +51,34 @@ class UsageKeeper:
     def _open(self, state: StateDirectory) -> UsageFile | None:
         """The file, with all it holds taken into the table."""
         file = UsageFile(state.path)
-        try:
-            passed_over = file.read(self._usage.restore)
-        except UsageUnavailable as error:
-            self._say(f"{error}; what is used is kept in memory")
+        found = file.read(self._usage.restore)
+        self._usage.shrink()
+        if found.problem is not None and not self._put_aside(file, state, found.problem):
             return None
-        finally:
-            self._usage.shrink()
-        if passed_over:
-            # Usually the one line that a crash cut short.
+        if found.passed_over:
             detail = "lines could not be read and are passed over"
             self._log.event(
-                Event.USAGE_PROBLEM, path=str(file.path), count=passed_over, detail=detail
+                Event.USAGE_PROBLEM, path=str(file.path), count=found.passed_over, detail=detail
             )
         self._usage.lost()  # the first write makes the file good and small
         self._due.set()
         return file
+
+    def _put_aside(self, file: UsageFile, state: StateDirectory, problem: str) -> bool:
+        """Keep what will be written over; false where that cannot be done, and nothing may be."""
+        detail = f"what was used is not all known: {file.path}: {problem}"
+        try:
+            if state.problem is not None:
+                self._say(f"{detail}; {state.problem}; what is used is kept in memory")
+                return False
+            detail += f"; it is kept as {put_aside(file.path)}"
+        except OSError as error:
+            aside = f"it cannot be put aside: {why(error)}"
+            self._say(f"{detail}; {aside}; what is used is kept in memory")
+            return False
+        self._damaged(detail)
+        self._log.event(Event.STATE_PROBLEM, detail=detail)
+        return True
 
     async def run(self) -> None:
         """Write what changes, until cancelled."""
@@ -109,6 +124,7 @@ class UsageKeeper:
         if problem == self._problem:
             return
         self._problem = problem
+        self._usage.unwritten = problem is not None
         self._notice(problem)
         if problem is not None:
             self._log.event(Event.USAGE_PROBLEM, detail=problem)

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import socket
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from onegate.client.errors import ProtocolError, Unavailable, error_of
 from onegate.protocol import messages as m
 from onegate.protocol.errors import Reason
 from onegate.source import build
+
+UNTIL = "2030-01-31 07:00:00"
+UNTIL_MS = round(datetime.fromisoformat(UNTIL).timestamp() * 1000)
 
 
 def whoami(**more: Any) -> m.WhoamiReport:
@@ -166,11 +170,15 @@ def test_a_daemon_that_is_not(given: Any, change: dict[str, str], command: str) 
 
 def test_what_it_complains_about_is_passed_on(given: Any) -> None:
     notice = given.notice(code="usage_unwritten", detail="no room", since_ms=1)
-    found = daemon(answers(given, notices=[notice], classes=[given.cls(paused=True)]))
+    night = given.cls(name="night", paused=True, paused_until_ms=UNTIL_MS)
+    found = daemon(answers(given, notices=[notice], classes=[given.cls(paused=True), night]))
     assert [(check.verdict, check.command) for check in found] == [
         (Verdict.WARN, "onegate status"),
         (Verdict.WARN, "onegate unpause batch"),
+        (Verdict.WARN, "onegate unpause night"),
     ]
+    assert found[1].sentence == "class batch is paused until it is ended by hand"
+    assert found[2].sentence == f"class night is paused until {UNTIL}"
     assert "no room" in found[0].sentence
 
 
@@ -195,6 +203,12 @@ def test_a_pool(given: Any, fields: dict[str, Any], verdict: Verdict, word: str 
     assert (word or "") in (check.command or "")
     assert fields.get("error", "") in check.sentence
     assert (check.command is None) is (verdict is Verdict.OK)
+
+
+def test_until_when_it_is_released(given: Any) -> None:
+    pool = given.pool(state="released", released_until_ms=UNTIL_MS)
+    (check,) = engine(answers(given, pools=[pool]))
+    assert f"tiny is released until {UNTIL}" in check.sentence
 
 
 def test_an_engine_without_a_model(given: Any) -> None:

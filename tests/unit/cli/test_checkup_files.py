@@ -139,6 +139,10 @@ OTHER = "sha256:" + "b" * 64
     [
         (Ran(0, f"my m {HAS}\n", ""), {"model": "my m", "digest": HAS}, False),
         (Ran(0, f"my m {OTHER}\n", ""), {"model": "my m", "digest": HAS}, True),
+        *(
+            (Ran(0, f"my m {OTHER}\n", ""), {"model": "my m", "digest": HAS, "state": state}, False)
+            for state in ("released", "cold", "loading", "failed")
+        ),
         (Ran(0, f"my m {OTHER}\n", ""), {"model": "another", "digest": HAS}, False),
         (Ran(0, f"my m {OTHER}\n", ""), {"model": "my m", "digest": None}, False),
         (Ran(69, "", "it is not there\n"), {"model": "my m", "digest": HAS}, False),
@@ -155,7 +159,8 @@ def test_what_is_loaded_is_what_is_on_the_disk(
         return said
 
     identity = Identity(engine="openvino", model=pool["model"], digest=pool["digest"])
-    pools = [given.pool(model=pool["model"], identity=identity)]
+    state = pool.get("state", "ready")
+    pools = [given.pool(model=pool["model"], identity=identity, state=state)]
     config = check('[engine]\nmodel = "/m/my m.gguf"\n')
     found = loaded(at(tmp_path, run=run), config, pools, "start it anew")
     assert asked == [("digest", "/m/my m.gguf")]

@@ -121,7 +121,13 @@ def test_what_starts_a_daemon_anew(tmp_path: Path) -> None:
     assert anew(ours, SYSTEM_SOCKET) == "sudo systemctl restart onegate.service"
     assert anew(ours, OWN) == f"sudo ss -xlp src '{OWN}'"
     process(tmp_path, "S")
-    assert anew(ours, OWN) == "kill 77"
+    gone = "kill 77 && tail --pid=77 -f /dev/null &&"
+    assert anew(ours, OWN) == f"{gone} onegated --socket '{OWN}' &"
+    (tmp_path / "proc/77/cmdline").write_bytes(b"/v/python\0/v/onegated\0--config\0/my own.toml\0")
+    again = "/v/python /v/onegated --config '/my own.toml' &"
+    assert anew(ours, OWN) == f"{gone} {again}"
+    theirs = dataclasses.replace(ours, listener=lambda _: Listening(77, 0), user_name=lambda _: "r")
+    assert anew(theirs, OWN) == f"sudo {gone} sudo -u r {again}"
     assert anew(machine(tmp_path, OSError(5, "gone")), OWN) == f"sudo ss -xlp src '{OWN}'"
 
 

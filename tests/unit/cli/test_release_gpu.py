@@ -1,11 +1,15 @@
 """Lending the device, and taking it back."""
 
 import json
+import threading
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from onegate.cli import waiting
+from onegate.cli.closed import warn
 from onegate.cli.main import run
 from onegate.protocol.status import GateStatus
 
@@ -40,7 +44,7 @@ def asked(gate: Any) -> dict[str, Any]:
 def test_for_a_time(gate: Any, given: Any, capsys: Any) -> None:
     ready(gate, given)
     assert run(["release-gpu", "--for", "2h"]) == 0
-    assert asked(gate) == {"until": UNTIL.timestamp(), "now": False}
+    assert asked(gate) == {"until": UNTIL.timestamp(), "now": False, "on_notice": warn}
     out, err = capsys.readouterr()
     assert "free until 2030-01-31 14:00:30" in out
     assert "--end" in out
@@ -50,7 +54,7 @@ def test_for_a_time(gate: Any, given: Any, capsys: Any) -> None:
 def test_until_it_is_taken_back(gate: Any, given: Any, capsys: Any) -> None:
     ready(gate, given)
     assert run(["release-gpu", "--now"]) == 0
-    assert asked(gate) == {"until": None, "now": True}
+    assert asked(gate) == {"until": None, "now": True, "on_notice": warn}
     assert "the device is free; " in capsys.readouterr().out
 
 
@@ -60,7 +64,38 @@ def test_what_is_waited_for_is_said(
 ) -> None:
     ready(gate, given, in_flight=3)
     assert run(["release-gpu", *flags]) == 0
-    assert ("3 requests run" in capsys.readouterr().err) is said
+    assert ("3 requests run; waiting" in capsys.readouterr().err) is said
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "said"),
+    [
+        (1, "1 request runs; waiting"),
+        (0, "until the engine says that nothing is loaded (tiny: it does not answer)"),
+    ],
+)
+def test_what_takes_long_is_said_while_it_does(
+    gate: Any, given: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, in_flight: int, said: str
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK_S", 0)
+    ready(gate, given, in_flight=in_flight)
+    pools = [given.pool(state="released", error="it does not answer")]
+    gate.answers["status"] = msgspec.structs.replace(gate.answers["status"], pools=pools)
+    asked, complained = threading.Event(), []
+
+    def complain(text: str) -> None:
+        complained.append(text)
+        asked.set()
+
+    def release(**_: object) -> bool:
+        assert asked.wait(60), "nothing is said"
+        return True
+
+    monkeypatch.setattr(waiting, "complain", complain)
+    gate.release_engine = release
+    assert run(["release-gpu", "--now"]) == 0
+    assert len(complained) == 1
+    assert said in complained[0]
 
 
 def test_taken_back_by_somebody_else_meanwhile(gate: Any, given: Any, capsys: Any) -> None:

@@ -1,6 +1,7 @@
 """The state of the daemon, for people and for scripts."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -37,6 +38,18 @@ def test_what_is_wrong_comes_first(given: Any) -> None:
     text = headlines(status)
     assert "notice cold_cache: it is" in text
     assert "tiny: out of memory" in text
+
+
+def test_what_is_closed_is_said_with_its_time(given: Any) -> None:
+    until_ms = round(datetime(2030, 1, 31, 7).timestamp() * 1000)
+    status = given.status(
+        pools=[given.pool(state="released", released_until_ms=until_ms), given.pool(model="other")],
+        classes=[given.cls(paused=True), given.cls(name="loop")],
+    )
+    assert headlines(status)[2:] == [
+        "tiny is released until 2030-01-31 07:00:00",
+        "class batch is paused until it is ended by hand",
+    ]
 
 
 def shown(gate: Any, given: Any, capsys: Any, **more: Any) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onegate.cli.closed import warn
 from onegate.cli.main import run
 
 
@@ -18,4 +19,4 @@ def test_it_says_whether_there_was_anything_to_do(
     assert run(["unpause", "batch", "--json"]) == 0
     document = {"class": "batch", "paused": False, "applied": applied}
     assert json.loads(capsys.readouterr().out) == document
-    assert gate.calls[0] == ("unpause", ("batch",), {})
+    assert gate.calls[0] == ("unpause", ("batch",), {"on_notice": warn})

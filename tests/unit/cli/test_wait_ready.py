@@ -1,6 +1,7 @@
 """Waiting for a model."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -50,6 +51,12 @@ def test_what_is_missing_is_said(given: Any, more: Any, model: str | None, why: 
 def test_the_engines_own_words_are_passed_on(given: Any) -> None:
     status = given.status(pools=[given.pool(state="failed", error="out of memory")])
     assert judge(status, None) == (None, "tiny is failed (out of memory)")
+
+
+def test_until_when_it_is_released_is_said(given: Any) -> None:
+    until_ms = round(datetime(2030, 1, 31, 7).timestamp() * 1000)
+    status = given.status(pools=[given.pool(state="released", released_until_ms=until_ms)])
+    assert judge(status, None) == (None, "tiny is released until 2030-01-31 07:00:00")
 
 
 def test_no_daemon_is_something_to_wait_for(gate: Any) -> None:

@@ -92,14 +92,16 @@ def test_metrics(world: Any, wire: Any) -> None:
 
 def test_pause_says_when_in_milliseconds(world: Any, wire: Any) -> None:
     applied = answered(
-        world, wire, lambda v: v.pause("batch", 12.5), lambda i: m.Ack(id=i, verb="pause")
+        world, wire, lambda v: v.pause("batch", 12.5, None), lambda i: m.Ack(id=i, verb="pause")
     )
     assert applied is True
     assert (world.sent[0].class_, world.sent[0].until_ms) == ("batch", 12_500)
 
 
 def test_pause_without_an_end(world: Any, wire: Any) -> None:
-    answered(world, wire, lambda v: v.pause("batch", None), lambda i: m.Ack(id=i, verb="pause"))
+    answered(
+        world, wire, lambda v: v.pause("batch", None, None), lambda i: m.Ack(id=i, verb="pause")
+    )
     assert world.sent[0].until_ms is None
 
 
@@ -109,7 +111,7 @@ def test_unpause_and_cancel_any_tell_whether_there_was_anything_to_do(
     applied = answered(
         world,
         wire,
-        lambda v: v.unpause("batch"),
+        lambda v: v.unpause("batch", None),
         lambda i: m.Ack(id=i, verb="unpause", applied=False),
     )
     assert applied is False
@@ -142,12 +144,12 @@ def test_embed_passes_vectors_and_refusals_on(world: Any, wire: Any) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda v: v.pause("", None),
-        lambda v: v.pause("batch", -1.0),
-        lambda v: v.pause("batch", float("nan")),
+        lambda v: v.pause("", None, None),
+        lambda v: v.pause("batch", -1.0, None),
+        lambda v: v.pause("batch", float("nan"), None),
         lambda v: v.usage(-1.0),
-        lambda v: v.release_engine(float("nan"), False, None),
-        lambda v: v.unpause(""),
+        lambda v: v.release_engine(float("nan"), False, None, None),
+        lambda v: v.unpause("", None),
         lambda v: v.cancel_any(""),
         lambda v: v.capacity(-1, None, None, None),
         lambda v: v.embed([], None, None, None),
@@ -176,9 +178,9 @@ def test_releasing_and_taking_back(world: Any, wire: Any, applied: bool) -> None
     def ack(i: int) -> m.Ack:
         return m.Ack(id=i, verb="release_engine", applied=applied)
 
-    assert answered(world, wire, lambda v: v.release_engine(12.5, True, None), ack) is applied
-    assert answered(world, wire, lambda v: v.release_engine(None, False, 5.0), ack) is applied
-    assert answered(world, wire, lambda v: v.take_back(), ack) is applied
+    assert answered(world, wire, lambda v: v.release_engine(12.5, True, None, None), ack) is applied
+    assert answered(world, wire, lambda v: v.release_engine(None, False, 5.0, None), ack) is applied
+    assert answered(world, wire, lambda v: v.take_back(None), ack) is applied
     first, second, third = world.sent
     assert (first.until_ms, first.now, first.end) == (12_500, True, False)
     assert (second.until_ms, second.now, second.end) == (None, False, False)
@@ -188,5 +190,27 @@ def test_releasing_and_taking_back(world: Any, wire: Any, applied: bool) -> None
 def test_a_release_that_takes_too_long_is_given_up(world: Any, wire: Any) -> None:
     verbs = Verbs(world.core(wire.script(lambda message: [])))
     with pytest.raises(Unavailable, match="within"):
-        run(verbs.release_engine(None, False, 0.0))
+        run(verbs.release_engine(None, False, 0.0, None))
     assert [type(message) for message in world.sent] == [m.ReleaseEngine, m.Cancel]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda v, told: v.pause("batch", None, told),
+        lambda v, told: v.unpause("batch", told),
+        lambda v, told: v.release_engine(None, False, None, told),
+        lambda v, told: v.take_back(told),
+    ],
+)
+def test_what_does_not_hold_is_passed_on(world: Any, wire: Any, ask: Any) -> None:
+    notices = [m.Notice(code="closed_unwritten", detail="a"), m.Notice(code="new", detail="b")]
+    told: list[m.Notice] = []
+
+    def ack(i: int) -> m.Ack:
+        verb = {m.Pause: "pause", m.Unpause: "unpause", m.ReleaseEngine: "release_engine"}
+        return m.Ack(id=i, verb=verb[type(world.sent[-1])], notices=notices)
+
+    assert answered(world, wire, lambda v: ask(v, told.append), ack)
+    assert told == notices
+    answered(world, wire, lambda v: ask(v, None), ack)

@@ -252,3 +252,96 @@ async def test_a_host_that_does_not_answer_is_said_while_it_is_waited_for():
     assert "it does not answer" in one.log
     assert "it does not answer" in [pool.error for pool in one.changed()]
     await one.engine.aclose(1.0)
+
+
+# --- nothing is to be loaded ----------------------------------------------------------------------
+
+
+async def state_is(one, state):
+    async with asyncio.timeout(30):
+        while one.engine.pools()[0].state is not state:
+            one.heard.clear()
+            await one.heard.wait()
+
+
+@pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ENOENT])
+@pytest.mark.parametrize("cold_first", [True, False])
+async def test_where_there_is_no_host_nothing_is_loaded(monkeypatch, number, cold_first):
+    def attachment(path):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(attached, "Attachment", attachment)
+    one = Unprepared(prepared=True, host_socket="/run/h.sock")
+    one.engine.keep_cold(cold_first)
+    await one.engine.start(one.hear)
+    await one.first_failure()
+    one.engine.keep_cold(True)
+    assert one.engine.pools()[0].state is PoolState.COLD, "it is not waited for"
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+        assert one.engine.pools()[0].state is PoolState.COLD
+    one.events.clear()
+    one.engine.keep_cold(False)
+    assert one.engine.pools()[0].state is PoolState.LOADING, "it is waited for again"
+    await one.engine.aclose(1.0)
+
+
+async def test_where_it_is_not_known_whether_there_is_a_host(monkeypatch):
+    def attachment(path):
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(attached, "Attachment", attachment)
+    one = Unprepared(prepared=True, host_socket="/run/h.sock")
+    one.engine.keep_cold(True)
+    await one.engine.start(one.hear)
+    assert (await one.first_failure()).state is PoolState.LOADING
+    await one.engine.aclose(1.0)
+
+
+async def test_of_a_child_that_has_ended_nothing_is_loaded(monkeypatch):
+    class Life:
+        is_ours = attached = True
+        was_ready = True
+        seats = calls = type("", (), {"lose": lambda *given: None})
+
+        def __init__(self, *given, **more):
+            pass
+
+        async def run(self, table, *, tick_s, cold):
+            return EngineBroke("killed")
+
+        async def gone(self):
+            pass
+
+        def leave(self):
+            pass
+
+        kill = leave
+
+    monkeypatch.setattr(attached, "Child", lambda python, log: None)
+    monkeypatch.setattr(attached, "HostLife", Life)
+    one = Unprepared(prepared=True)
+    one.engine.keep_cold(True)
+    await one.engine.start(one.hear)
+    await state_is(one, PoolState.COLD)
+    await one.engine.aclose(1.0)
+
+
+async def test_a_request_that_is_too_long_for_the_host_is_refused_and_holds_nothing():
+    one = Unprepared()
+
+    class Life:
+        attached = True
+        seats: list[int] = []  # noqa: RUF012
+
+        def send(self, message):
+            raise EngineRefused("too long")
+
+    one.engine._life = Life()
+    (pool,) = one.engine.pools()
+    one.engine._pools["m"] = structs.replace(pool, state=PoolState.READY)
+    one.engine._sink = one.hear
+    with pytest.raises(EngineRefused, match="too long"):
+        await anext(one.engine.generate(one.request(id=5)))
+    assert SeatFreed(id=5) in one.events
+    one.engine._life = None

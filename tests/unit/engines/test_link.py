@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from onegate.engines.base import EngineMalformed
-from onegate.engines.host.wire import Abort, CallDone, ToHost
+from onegate.engines.base import EngineMalformed, EngineRefused
+from onegate.engines.host.wire import MAX_TO_HOST_BYTES, Abort, CallDone, CountCall, ToHost
 from onegate.engines.link import MAX_FRAME_BYTES, Link
 from onegate.protocol.framing import FrameReader, frame
 
@@ -47,6 +47,16 @@ async def test_messages_both_ways(link, heard):
     link.send(Abort(id=5))
     (payload,) = FrameReader(100).feed(link.transport.written)
     assert msgspec.msgpack.decode(payload, type=ToHost) == Abort(id=5)
+
+
+async def test_what_is_too_long_for_the_host_is_not_sent(link):
+    prompt = "x" * (MAX_TO_HOST_BYTES - 100)
+    link.send(CountCall(call=1, model="m", prompt=prompt))
+    written = len(link.transport.written)
+    assert MAX_TO_HOST_BYTES - 100 < written <= MAX_TO_HOST_BYTES + 4
+    with pytest.raises(EngineRefused, match=str(MAX_TO_HOST_BYTES)):
+        link.send(CountCall(call=1, model="m", prompt=prompt + "x" * 100))
+    assert len(link.transport.written) == written
 
 
 @pytest.mark.parametrize(

@@ -450,6 +450,7 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
             directory,
             log=log,
             notice=lambda problem: reporter.notice(NoticeCode.CLOSED_UNWRITTEN, problem),
+            damaged=lambda detail: reporter.notice(NoticeCode.STATE_DAMAGED, detail),
         )
         release = Release(
             engine=engine,
@@ -499,6 +500,7 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
     assert loop_errors == []
     for box in boxes:
         box.services.release.close()
+        box.services.pauses.close()
         box.gate.close()
         box.gate.validate()
         assert box.crashes == []

@@ -352,7 +352,8 @@ async def test_what_was_used_is_read_written_and_said(
     first = daemon(tmp_path)
     assert first.services.usage.stored
     first.services.refused_on_arrival("uid:7", "batch", Reason.INVALID)
-    assert daemon(tmp_path).services.reporter.status().notices[0].code == "usage_unwritten"
+    codes = [notice.code for notice in daemon(tmp_path).services.reporter.status().notices]
+    assert codes == ["usage_unwritten", "closed_unwritten"]
     await first._take_down()
     heir = daemon(tmp_path)
     assert [row.rejected for row in heir.services.usage.rows()] == [1]
@@ -397,3 +398,20 @@ async def test_what_is_closed_is_known_before_the_engine_starts(
     assert heir.app.services.release.in_force
     await heir.stop_in_time()
     assert (tmp_path / "closed.jsonl").exists(), "an orderly end ends it as little"
+
+
+@pytest.mark.parametrize("damaged", [[], ["closed"], ["closed", "usage"]])
+async def test_what_could_not_be_read_is_said_until_the_end(
+    box: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damaged: list[str]
+) -> None:
+    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: box.engine)
+    for name in damaged:
+        (tmp_path / f"{name}.jsonl").write_bytes(b"garbage\n")
+    made = Daemon(box.engine, "", tmp_path)
+    monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
+    await made.start()
+    notices = made.app.services.reporter.status().notices
+    assert [notice.code for notice in notices] == ["state_damaged"] * bool(damaged)
+    for name in damaged:
+        assert f"{name}.bad" in notices[0].detail
+    await made.stop_in_time()

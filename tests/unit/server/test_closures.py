@@ -36,9 +36,13 @@ class Daemon:
     def __init__(self, directory: Path | None) -> None:
         self.state = None if directory is None else StateDirectory(str(directory))
         self.notices: list[str | None] = []
+        self.damage: list[str] = []
         self.stream = io.StringIO()
         self.closures = Closures(
-            self.state, log=Log(self.stream, journal=False), notice=self.notices.append
+            self.state,
+            log=Log(self.stream, journal=False),
+            notice=self.notices.append,
+            damaged=self.damage.append,
         )
         self.running = Tasks(self._crashed).spawn(self.closures.run(), name="closures")
 
@@ -124,6 +128,8 @@ async def test_in_memory_there_is_nothing_to_wait_for() -> None:
     await daemon.closures.written()
     await daemon.closures.aclose(0)
     assert not daemon.closures.stored
+    assert "in memory" in (daemon.closures.unknown(None) or "")
+    assert daemon.closures.unknown("batch") is None, "what is open is so after a restart"
     await daemon.running  # has nothing to do, so it ends
 
 
@@ -217,7 +223,9 @@ async def test_what_can_be_read_beside_garbage_holds(start: Any, tmp_path: Path)
     daemon = start()
     assert daemon.closures.restore() == [device()]
     assert "2 of 3 lines cannot be read" in daemon.log
-    await daemon.closures.written()
+    (damage,) = daemon.damage
+    assert f"{NAME}: 2 of 3 lines cannot be read; it is kept as {tmp_path}/closed.bad" in damage
+    # Before anything else is done, so that nothing is lost where the daemon is killed now.
     assert (tmp_path / NAME).read_bytes() == state.to_line(device())
 
 
@@ -240,15 +248,99 @@ async def test_what_is_no_file_is_put_aside(start: Any, tmp_path: Path, kind: st
     assert path.read_bytes() == state.to_line(device())
 
 
-async def test_what_cannot_even_be_put_aside(start: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["directory", "file"])
+async def test_what_was_put_aside_before_is_left_alone(
+    start: Any, tmp_path: Path, kind: str
+) -> None:
     (tmp_path / NAME).write_bytes(b"garbage")
-    (tmp_path / "closed.bad").mkdir()
+    if kind == "directory":
+        (tmp_path / "closed.bad").mkdir()
+    else:
+        (tmp_path / "closed.bad").write_bytes(b"older")
     daemon = start()
     assert daemon.closures.restore() == []
-    assert "it cannot be put aside" in daemon.log
-    daemon.closures.close(device())
-    await daemon.closures.written()
-    assert (tmp_path / NAME).read_bytes() == state.to_line(device())
+    assert f"it is kept as {tmp_path}/closed.bad2" in daemon.log
+    assert (tmp_path / "closed.bad2").read_bytes() == b"garbage"
+    assert kind == "directory" or (tmp_path / "closed.bad").read_bytes() == b"older"
+
+
+async def test_what_cannot_be_put_aside_is_not_written_over(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closures_module, "RETRY_S", 0)
+    (tmp_path / NAME).write_bytes(b"garbage\n" + state.to_line(device()))
+
+    def fail(path: Path) -> Path:
+        raise OSError(30, "Read-only file system", str(path))
+
+    daemon = start()
+    with monkeypatch.context() as broken:
+        broken.setattr(state, "put_aside", fail)
+        assert daemon.closures.restore() == [device()]
+        assert "it cannot be put aside yet: Read-only file system" in daemon.damage[0]
+        daemon.closures.close(batch())
+        await daemon.closures.written()
+        assert daemon.closures.unknown("batch") is not None
+        assert (tmp_path / NAME).read_bytes().startswith(b"garbage")
+    await until(lambda: daemon.closures.unknown("batch") is None and daemon.notices[-1] is None)
+    assert (tmp_path / "closed.bad").read_bytes().startswith(b"garbage")
+    await daemon.killed()
+    assert start().closures.restore() == [device(), batch()]
+
+
+async def test_a_daemon_that_is_killed_while_it_mends_the_file_loses_nothing(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / NAME).write_bytes(state.to_line(device()) + b"cut sho")
+    first = start()
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    for name in ("replace", "put_aside"):
+        with monkeypatch.context() as dying:
+            dying.setattr(state, name, killed)
+            with pytest.raises(Killed):
+                first.closures.restore()
+        assert state.to_line(device()) in (tmp_path / NAME).read_bytes()
+    await first.killed()
+    heir = start()
+    assert heir.closures.restore() == [device()]
+    assert {"closed.bad", NAME} == {n for n in os.listdir(tmp_path) if n.startswith("closed")}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_it_is_read_where_nothing_can_be_written(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    monkeypatch.setattr(closures_module, "RETRY_S", 0)
+    data = state.to_line(device()) + b"garbage\n" * damaged
+    (tmp_path / NAME).write_bytes(data)
+    real = state.open_file
+
+    def read_only(path: Path, flags: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(30, "Read-only file system", str(path))
+        return real(path, flags)
+
+    with monkeypatch.context() as mounted:
+        mounted.setattr(state, "open_file", read_only)
+        daemon = start()
+        assert daemon.closures.restore() == [device()]
+        assert ("cannot be put aside yet" in "".join(daemon.damage)) is damaged
+        await until(lambda: bool(daemon.notices))
+        assert "restart of the daemon would not know" in (daemon.notices[0] or "")
+        assert "Read-only file system" in (daemon.notices[0] or "")
+        daemon.closures.open(None)
+        await daemon.closures.written()
+        assert "Read-only file system" in (daemon.closures.unknown(None) or "")
+        assert (tmp_path / NAME).read_bytes() == data
+    await until(lambda: daemon.notices[-1] is None)
+    assert not (tmp_path / NAME).exists()
+    assert (tmp_path / "closed.bad").exists() is damaged
 
 
 # --- a disk that does not do as it is told --------------------------------------------------------
@@ -267,14 +359,17 @@ async def test_a_write_that_fails_is_said_and_made_up_for(
     with monkeypatch.context() as broken:
         broken.setattr(state, "replace", fail)
         daemon.closures.close(device())
+        assert "has not answered" in (daemon.closures.unknown(None) or "")
         await daemon.closures.written()  # an administrator is not kept waiting for it
+        assert "No space left on device" in (daemon.closures.unknown(None) or "")
         await until(lambda: len(tries) >= 3)
     (notice,) = daemon.notices
     assert "No space left on device" in notice
-    assert "a restart would not know" in notice
+    assert "a restart of the daemon would not know" in notice
     assert daemon.log.count("state_problem") == 1
     await until(lambda: len(daemon.notices) >= 2)
     assert daemon.notices[1] is None
+    assert daemon.closures.unknown(None) is None
     assert (tmp_path / NAME).read_bytes() == state.to_line(device())
 
 

@@ -1,5 +1,7 @@
 """The verbs that are answered at once."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ from onegate.protocol import messages as m
 from onegate.protocol.content import Usage
 from onegate.protocol.errors import LimitedBy, Phase, Reason
 from onegate.server import dispatch as dispatch_module
+from onegate.server import state
 from onegate.server.dispatch import HANDLERS, capacity_report, check_complete
 from onegate.server.outcome import Ending, Outcome
+from onegate.server.state import StateDirectory
 
 Box = Any  # of conftest.py
 
@@ -371,3 +375,74 @@ async def test_a_release_that_may_not_begin_does_not(
     monkeypatch.setattr(live, "full", lambda *_: Ending(Outcome.REJECTED, Reason.CLASS_FULL, "no"))
     assert answer(admin, m.ReleaseEngine(id=1)).reason is Reason.CLASS_FULL
     assert not box.services.release.in_force
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (m.Pause(id=1, class_="loop"), True),
+        (m.Unpause(id=1, class_="loop"), False),
+        (m.ReleaseEngine(id=1), True),
+        (m.ReleaseEngine(id=1, end=True), False),
+    ],
+)
+async def test_what_a_restart_would_not_know_is_said(box: Box, message: Any, said: bool) -> None:
+    async def unload(model: str) -> None:
+        box.change(model, state=PoolState.COLD)
+
+    box.engine.on_unload = unload
+    admin = box.greeted(uid=0)
+    admin.say(message)
+    async with asyncio.timeout(60):
+        while not (heard := admin.heard()):  # noqa: ASYNC110  a release looks now and then
+            await asyncio.sleep(0)
+    (ack,) = heard
+    assert [notice.code for notice in ack.notices] == ["closed_unwritten"] * said
+    assert all("a restart of the daemon would not know: " in n.detail for n in ack.notices)
+
+
+@pytest.mark.parametrize("broken", [True, False])
+@pytest.mark.parametrize("verb", ["pause", "unpause", "release", "take back"])
+async def test_what_the_disk_does_not_take_is_said(
+    make_box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, broken: bool
+) -> None:
+    directory = StateDirectory(str(tmp_path))
+    box = make_box(directory=directory)
+    admin, services = box.greeted(uid=0), box.services
+
+    async def unload(model: str) -> None:
+        box.change(model, state=PoolState.COLD)
+
+    async def ask(message: m.ClientMessage) -> Any:
+        admin.say(message)
+        async with asyncio.timeout(60):
+            while not (heard := admin.heard()):  # noqa: ASYNC110  a thread writes it
+                await asyncio.sleep(0)
+        return heard[0]
+
+    box.engine.on_unload = unload
+    writing = services.tasks.spawn(services.closures.run(), name="closures")
+    assert (await ask(m.Pause(id=1, class_="loop"))).notices == []
+    assert (await ask(m.ReleaseEngine(id=2))).notices == []
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        if broken:
+            full.setattr(state, "replace", fail)
+        message = {
+            "pause": m.Pause(id=3, class_="batch"),
+            "unpause": m.Unpause(id=3, class_="loop"),
+            "release": m.ReleaseEngine(id=3, until_ms=clock.wall_ms() + 60_000),
+            "take back": m.ReleaseEngine(id=3, end=True),
+        }[verb]
+        ack = await ask(message)
+    assert ack.applied
+    assert [notice.code for notice in ack.notices] == ["closed_unwritten"] * broken
+    assert all("No space left" in notice.detail for notice in ack.notices)
+    services.release.close()
+    services.release.end()
+    await services.tasks.aclose()
+    assert writing.done()
+    await directory.aclose(60)

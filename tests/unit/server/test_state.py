@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -63,28 +64,69 @@ async def test_one_daemon_at_a_time(place: Path) -> None:
     await heir.aclose(60)
 
 
-def test_a_place_that_cannot_be_one(tmp_path: Path) -> None:
+async def unusable(path: Path, says: str) -> StateDirectory:
+    """A directory in which nothing can be written, which each job finds out anew."""
+    directory = StateDirectory(str(path))
+    assert says in (directory.problem or "")
+    done: list[int] = []
+    assert isinstance(await directory.done(lambda: done.append(1)), OSError)
+    assert done == []
+    return directory
+
+
+async def test_a_place_that_cannot_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StateUnavailable, match="Not a directory"):
-        StateDirectory(str(tmp_path / "file" / "state"))
+    directory = await unusable(tmp_path / "file" / "state", "Not a directory")
+    (tmp_path / "file").unlink()
+    assert await directory.done(lambda: None) is None, "as soon as it can be had"
+    with pytest.raises(StateUnavailable, match="another daemon"):
+        StateDirectory(str(directory.path))
+    await directory.aclose(60)
 
 
-def test_a_lock_that_cannot_be_had_is_not_blamed_on_another(
+async def test_a_lock_that_cannot_be_had_is_not_blamed_on_another(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(fd: int, how: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(state.fcntl, "flock", no_locks)
-    with pytest.raises(StateUnavailable, match="No locks available"):
-        StateDirectory(str(place))
+    await (await unusable(place, "No locks available")).aclose(60)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "link"])
-def test_a_lock_that_is_no_file(tmp_path: Path, kind: str) -> None:
+async def test_a_lock_that_is_no_file(tmp_path: Path, kind: str) -> None:
     plant(tmp_path / LOCK, kind)
-    with pytest.raises(StateUnavailable, match=r"mend that, or set usage\.directory"):
-        StateDirectory(str(tmp_path))
+    await (await unusable(tmp_path, "mend that, or set usage.directory")).aclose(60)
+
+
+async def test_a_directory_that_was_taken_away_is_not_made_anew(place: Path) -> None:
+    first = StateDirectory(str(place))
+    away = place.with_name("away")
+    os.rename(place, away)
+    assert isinstance(await first.done(lambda: None), FileNotFoundError)
+    os.rename(away, place)  # which fails where it was made anew
+    assert await first.done(lambda: None) is None
+    await first.aclose(60)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_a_directory_that_was_removed_and_made_anew(place: Path, taken: bool) -> None:
+    first, written = StateDirectory(str(place)), place / "a.jsonl"
+    shutil.rmtree(place)
+    os.mkdir(place)
+    heir = StateDirectory(str(place)) if taken else None
+    error = await first.done(lambda: state.replace(written, [b"a"]))
+    if heir is None:
+        assert error is None
+        with pytest.raises(StateUnavailable):
+            StateDirectory(str(place))
+    else:
+        assert error is not None
+        assert "another daemon keeps its state" in state.why(error)
+        assert not written.exists()
+        await heir.aclose(60)
+    await first.aclose(60)
 
 
 async def test_jobs_are_done_in_turn_and_what_they_raise_is_told(place: Path) -> None:
@@ -228,9 +270,42 @@ def test_whatever_it_is_is_put_aside(tmp_path: Path, kind: str, before: str | No
     plant(tmp_path / "a.jsonl", kind)
     if before is not None:
         plant(tmp_path / "a.bad", before)
-    aside = state.set_aside(tmp_path / "a.jsonl")
-    assert os.path.lexists(aside)
-    assert not os.path.lexists(tmp_path / "a.jsonl")
+    old = os.lstat(tmp_path / "a.bad") if before is not None else None
+    it = os.lstat(tmp_path / "a.jsonl")
+    aside = state.put_aside(tmp_path / "a.jsonl")
+    assert os.path.samestat(os.lstat(aside), it)
+    assert aside.name == ("a.bad" if before is None else "a.bad2")
+    assert old is None or os.path.samestat(os.lstat(tmp_path / "a.bad"), old)
+    # What a daemon could read something of stays until something is in its place.
+    assert os.path.lexists(tmp_path / "a.jsonl") is (kind == "file")
+
+
+def test_a_second_daemon_finds_what_a_first_one_put_aside_and_could_not_replace(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"garbage")
+    assert state.put_aside(tmp_path / "a.jsonl") == state.put_aside(tmp_path / "a.jsonl")
+
+
+def test_a_file_system_without_second_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    (tmp_path / "a.jsonl").write_bytes(b"garbage")
+    assert state.put_aside(tmp_path / "a.jsonl").read_bytes() == b"garbage"
+
+
+def test_there_is_an_end_to_what_is_put_aside(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"it")
+    for n in ("", *range(2, state.MOST_ASIDE + 1)):
+        (tmp_path / f"a.bad{n}").mkdir()
+    with pytest.raises(FileExistsError, match="were put aside before") as error:
+        state.put_aside(tmp_path / "a.jsonl")
+    assert error.value.filename == str(tmp_path / "a.bad")
+    assert (tmp_path / "a.jsonl").read_bytes() == b"it"
 
 
 # --- lines ----------------------------------------------------------------------------------------

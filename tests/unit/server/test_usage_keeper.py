@@ -15,7 +15,7 @@ from onegate.server import usage_file, usage_keeper
 from onegate.server.account import Accounts
 from onegate.server.log import Log
 from onegate.server.outcome import Outcome
-from onegate.server.state import StateDirectory
+from onegate.server.state import LOCK, StateDirectory
 from onegate.server.usage import Row, UsageTable
 from onegate.server.usage_file import UsageFile
 from onegate.server.usage_keeper import UsageKeeper
@@ -29,6 +29,7 @@ class Kept:
         self.table = UsageTable(UsageConfig)
         self.accounts = Accounts()
         self.notices: list[str | None] = []
+        self.damage: list[str] = []
         self.stream = io.StringIO()
         self.state = None if directory is None else StateDirectory(str(directory))
         self.keeper = UsageKeeper(
@@ -37,6 +38,7 @@ class Kept:
             accounts=self.accounts,
             log=Log(self.stream, journal=False),
             notice=self.notices.append,
+            damaged=self.damage.append,
             write_every_s=lambda: self.every_s,
         )
 
@@ -209,24 +211,72 @@ async def test_lines_that_cannot_be_read_are_said_and_made_good(tmp_path: Path) 
     kept = Kept(tmp_path)
     assert "usage_problem" in kept.log
     assert "count=1" in kept.log
-    assert kept.notices == []
+    assert kept.notices == kept.damage == []
     await kept.keeper.write()  # before anything is appended to the half line
     assert b"half" not in (tmp_path / usage_file.NAME).read_bytes()
     assert stored(tmp_path) == [("uid:1", 1)]
+    assert not (tmp_path / "usage.bad").exists(), "what a crash cut short is no evidence"
     await kept.aclose(60)
 
 
 # --- what is wrong with the disk ------------------------------------------------------------------
 
 
-async def test_a_table_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / usage_file.NAME).mkdir()
+@pytest.mark.parametrize("data", [None, b"", b"garbage\n", b"\n\n", b"a\nb", b"\0" * 20_000])
+async def test_what_is_no_table_is_put_aside_and_said(tmp_path: Path, data: bytes | None) -> None:
+    path = tmp_path / usage_file.NAME
+    if data is None:
+        path.mkdir()
+    else:
+        path.write_bytes(data)
+    kept = Kept(tmp_path)
+    kept.end()
+    assert kept.table.stored
+    await kept.aclose(60)
+    assert stored(tmp_path) == [("uid:1", 1)]
+    if data == b"":
+        assert kept.damage == []
+        return
+    (damage,) = kept.damage
+    assert f"it is kept as {tmp_path}/usage.bad" in damage
+    assert "state_problem" in kept.log
+    aside = tmp_path / "usage.bad"
+    assert aside.is_dir() if data is None else aside.read_bytes() == data
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_what_cannot_be_put_aside_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    (tmp_path / usage_file.NAME).write_bytes(b"theirs\n")
+
+    def fail(path: Path) -> Path:
+        raise OSError(30, "Read-only file system")
+
+    if read_only:
+        (tmp_path / LOCK).mkdir()
+    else:
+        monkeypatch.setattr(usage_keeper, "put_aside", fail)
     kept = Kept(tmp_path)
     assert not kept.table.stored
-    assert len(kept.notices) == 1
+    (notice,) = kept.notices
+    assert "kept in memory" in (notice or "")
     kept.end()
     await kept.aclose(1)
-    assert (tmp_path / usage_file.NAME).is_dir()
+    assert (tmp_path / usage_file.NAME).read_bytes() == b"theirs\n"
+
+
+async def test_a_table_that_cannot_be_written_is_not_called_stored(tmp_path: Path) -> None:
+    (tmp_path / LOCK).mkdir()
+    kept = Kept(tmp_path)
+    kept.end()
+    await kept.keeper.write()
+    assert kept.table.unwritten
+    (tmp_path / LOCK).rmdir()
+    await kept.keeper.write()
+    assert not kept.table.unwritten
+    assert stored(tmp_path) == [("uid:1", 1)]
+    await kept.aclose(60)
 
 
 async def test_a_write_that_fails_is_counted_said_once_and_made_up_for(

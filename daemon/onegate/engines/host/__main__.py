@@ -20,7 +20,6 @@ import msgspec
 from onegate.engines.host.build import build_engine
 from onegate.engines.host.desk import EXIT_OK
 from onegate.engines.host.greeting import (
-    MAX_FRAME_BYTES,
     WireDiffers,
     first_frames,
     hello_of,
@@ -33,6 +32,7 @@ from onegate.engines.host.notify import Notifier
 from onegate.engines.host.outbox import DaemonGone
 from onegate.engines.host.service import Service
 from onegate.engines.host.settings import read_settings
+from onegate.engines.host.wire import MAX_TO_HOST_BYTES
 from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader
 
@@ -84,7 +84,7 @@ def _listen(path: str, uids: frozenset[int]) -> int:
 
 
 def _serve(sock: socket.socket) -> int:
-    reader = FrameReader(MAX_FRAME_BYTES)
+    reader = FrameReader(MAX_TO_HOST_BYTES)
     first, *early = first_frames(sock, reader, lambda timeout_s: readable(sock, timeout_s))
     try:
         attach = read_attach(sock, first)

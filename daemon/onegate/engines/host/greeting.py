@@ -13,8 +13,6 @@ from onegate.engines.host.wire import WIRE, Attach, HostHello, read
 from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader, frame
 
-# The daemon bounds what it sends by its own limits; this is only for a broken one.
-MAX_FRAME_BYTES = 256 * 1024 * 1024
 _ATTACH_TIMEOUT_NS = 60_000_000_000
 _NS_PER_S = 1e9
 # Settings are a few numbers and names. What any JSON can be costs a hundred times in memory.

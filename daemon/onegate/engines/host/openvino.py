@@ -9,6 +9,7 @@ bound what runs when prompts are computed in chunks; the library's random source
 
 import importlib.metadata
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ _PROBE_TEXTS = ("  two  spaces\n\n\n ", "e\u0301 \u212b \ufb01", "\tTab\r\n")
 
 def open_pipeline(settings: OpenVinoSettings) -> "OpenVinoPipeline":
     """Load the model and warm it up. Raises LoadFailed with the sentence for the operator."""
+    # Else the library counts its uses in files of the user's home, and reports them over the
+    # network where there is one. It does without that package, which is hidden from it here.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     try:
         import openvino
         import openvino_genai

@@ -14,7 +14,6 @@ from onegate.engines.host.build import build_engine
 from onegate.engines.host.desk import Desk
 from onegate.engines.host.engine import HostEngine
 from onegate.engines.host.greeting import (
-    MAX_FRAME_BYTES,
     WireDiffers,
     first_frames,
     hello_of,
@@ -26,7 +25,7 @@ from onegate.engines.host.loop import EXIT_PROTOCOL, HostLoop
 from onegate.engines.host.notify import Notifier
 from onegate.engines.host.outbox import DaemonGone
 from onegate.engines.host.settings import HostSettings, read_settings
-from onegate.engines.host.wire import Attach, FromHost
+from onegate.engines.host.wire import MAX_TO_HOST_BYTES, Attach, FromHost
 from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import FrameReader
 
@@ -97,7 +96,7 @@ class Service:
                 self._notifier.status(_WAITING)
 
     def _attend(self, sock: socket.socket) -> None:
-        reader = FrameReader(MAX_FRAME_BYTES)
+        reader = FrameReader(MAX_TO_HOST_BYTES)
         first, *early = first_frames(sock, reader, lambda timeout_s: self._turn(sock, timeout_s))
         try:
             attach = read_attach(sock, first)

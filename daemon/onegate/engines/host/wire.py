@@ -15,8 +15,14 @@ from msgspec import Meta
 from onegate.engines.base import EngineChunk, EngineRequest, EngineSnapshot, PoolInfo, SeatId
 from onegate.protocol.content import FinishReason, Message, Tok, Tool, Usage
 from onegate.protocol.errors import RemoteProtocolError
+from onegate.protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
 WIRE = 1
+# The longest frame that a host takes. A request comes to it with what the client wrote, which is at
+# most one of the client's frames by default, and with every default written out; twice that and a
+# little holds it. What is longer, because `gate.max_frame_bytes` is, no context holds: the daemon
+# refuses it. Decoded, the worst of frames takes some seventy times its length in memory.
+MAX_TO_HOST_BYTES = 2 * DEFAULT_MAX_FRAME_BYTES + 64 * 1024
 
 _T = TypeVar("_T")
 # What decoding raises. Older codecs let bad UTF-8 and map keys that cannot be keys through as the

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -162,3 +164,15 @@ def test_what_a_batch_is_filled_up_with_is_never_said(pad):
     openvino = type("OpenVino", (), {"Tensor": list})
     pipeline = OpenVinoPipeline(library, openvino, settings("/m"), blocks=40, launch="l")
     assert pipeline.decode([[], [0], [0, 2, 3]]) == ["", "a", "acc"]
+
+
+def test_the_library_leaves_nothing_in_the_home_of_whoever_runs_it(tmp_path):
+    code = "from tests.unit.engines.host import test_openvino as t\n"
+    code += "t.open_pipeline(t.settings('/nowhere'))"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if "cannot be imported" in done.stderr:
+        pytest.skip("there is no openvino")
+    assert "there is no model at /nowhere" in done.stderr
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,28 @@
+"""What administrators have closed, in words."""
+
+from datetime import datetime
+
+from onegate.cli.terminal import complain
+from onegate.protocol.messages import Notice
+from onegate.protocol.status import ClassStatus, PoolStatus
+
+
+def released(pool: PoolStatus) -> str:
+    """`released until 2030-01-31 07:00:00`, of a pool that is."""
+    return f"released {_until(pool.released_until_ms)}"
+
+
+def paused(class_: ClassStatus) -> str:
+    """`paused until 2030-01-31 07:00:00`, of a class that is."""
+    return f"paused {_until(class_.paused_until_ms)}"
+
+
+def _until(until_ms: int | None) -> str:
+    if until_ms is None:
+        return "until it is ended by hand"
+    return f"until {datetime.fromtimestamp(until_ms / 1000):%Y-%m-%d %H:%M:%S}"
+
+
+def warn(notice: Notice) -> None:
+    """What does not hold all the same of what was done."""
+    complain(notice.detail)
