@@ -20,7 +20,10 @@ def paused(class_: ClassStatus) -> str:
 def _until(until_ms: int | None) -> str:
     if until_ms is None:
         return "until it is ended by hand"
-    return f"until {datetime.fromtimestamp(until_ms / 1000):%Y-%m-%d %H:%M:%S}"
+    try:
+        return f"until {datetime.fromtimestamp(until_ms / 1000):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):  # beyond the calendar's end
+        return "for longer than there are dates"
 
 
 def warn(notice: Notice) -> None:

@@ -14,8 +14,9 @@ LOOK_S = 2.0
 @contextmanager
 def saying(look: Callable[[], str | None]) -> Iterator[None]:
     """Complain of what `look` says, once for each thing that it says, for as long as the body takes
-    more than a moment. `look` runs in another thread, and None is nothing."""
-    done = threading.Event()
+    more than a moment. `look` runs in another thread, and None is nothing. Nothing is said once the
+    body has ended."""
+    done, saying_it = threading.Event(), threading.Lock()
 
     def watch() -> None:
         said: str | None = None
@@ -24,9 +25,10 @@ def saying(look: Callable[[], str | None]) -> Iterator[None]:
                 text = look()
             except OnegateError:
                 return  # the body finds out by itself what is wrong
-            if text is not None and text != said:
-                said = text
-                complain(text)
+            with saying_it:
+                if text is not None and text != said and not done.is_set():
+                    said = text
+                    complain(text)
 
     # A daemon thread: Ctrl-C ends the command, whatever this one waits for.
     thread = threading.Thread(target=watch, name="waiting", daemon=True)
@@ -34,4 +36,5 @@ def saying(look: Callable[[], str | None]) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        with saying_it:
+            done.set()
