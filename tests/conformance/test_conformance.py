@@ -22,7 +22,8 @@ needs_node = pytest.mark.skipif(
 )
 
 # Bounds small enough that a run can meet each of them, an engine with few seats, and no floors:
-# a class that is owed its floor would go before a higher one.
+# a class that is owed its floor would go before a higher one. No bounds on behaviour: one program
+# starts more here in a minute than a class is meant for.
 CONFIG = """
 [engine]
 kind = "scripted"
@@ -43,11 +44,15 @@ drain_timeout_s = 2
 [[class]]
 name = "interactive"
 max_queued_tok = 16000
+behaviour_live = "none"
+behaviour_starts_per_min = "none"
 [[class]]
 name = "loop"
 max_queued_tok = 16000
 per_principal_share = 0.85
 floor_share = 0
+behaviour_live = "none"
+behaviour_starts_per_min = "none"
 [[class]]
 name = "batch"
 max_queued_tok = 12000

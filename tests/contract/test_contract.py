@@ -1,6 +1,7 @@
 """What every engine adapter keeps, whatever is behind it."""
 
 import asyncio
+import random
 
 import msgspec
 import pytest
@@ -399,6 +400,32 @@ async def test_resuming_by_ids_says_what_would_have_been_said(box, cut):
     assert seen + rest.text == whole.text
     assert rest.prompt_tok == whole.prompt_tok
     assert rest.finished.usage.output_tok == 24 - cut
+
+
+async def test_stopped_again_and_again_it_says_the_same(box):
+    """With its reader there, at any token, and each time gone on from all that came."""
+    chance = random.Random(5)
+    whole = await box.run(PROMPT, max_tokens=40, params=Params(temperature=0.0, ignore_eos=True))
+    ids, text, runs = [], "", 0
+    while len(ids) < 40:
+        request = box.request(
+            PROMPT,
+            max_tokens=40 - len(ids),
+            resume_tok_ids=ids or None,
+            resume_shown_chars=len(text),
+            params=Params(temperature=0.0, ignore_eos=True),
+        )
+        runs += 1
+        stop_at = len(ids) + chance.randrange(1, 9)
+        async for item in box.generate(request):
+            if isinstance(item, EngineChunk):
+                ids = ids + item.token_ids
+                text += item.text
+                if len(ids) >= stop_at:
+                    box.engine.stop(request.id)
+    assert runs > 1
+    assert ids == whole.ids
+    assert text == whole.text
 
 
 async def test_a_stop_string_across_the_cut_is_found(box):

@@ -531,7 +531,8 @@ def test_many_waiting_batch_requests_never_keep_one_chat_out(
     tmp_path: Path, timeout_factor: float
 ) -> None:
     """62 wait behind 2 that run; the first seat that comes free is the chat's."""
-    config = scripted(max_seqs=2, context_tok=8192)
+    never = '[[class]]\nname = "interactive"\npreempt = "never"'
+    config = scripted(max_seqs=2, context_tok=8192, rest=never)
     with (
         observed(tmp_path / "d", config, 60 * timeout_factor) as gate,
         gate.greeted(**{"class": "batch"}) as flood,

@@ -65,8 +65,9 @@ def engine(**pool: float) -> str:
     lines = "\n".join(f"{key} = {value}" for key, value in keys.items())
     grant = f'[[grant]]\nuid = {os.getuid()}\nceiling = "interactive"\nadmin = true\n'
     gate = "[gate]\nmax_in_flight = 128\nsessions_per_uid = 2000\nsessions_total = 2000\n"
-    # Nothing but the engine's seats may limit: one caller takes the whole class.
+    # Nothing but the engine's seats may limit: one caller takes the whole class, and stays in it.
     cls = '[[class]]\nname = "interactive"\nper_principal_share = 1.0\nmax_queued_tok = 1000000\n'
+    cls += 'behaviour_live = "none"\nbehaviour_starts_per_min = "none"\n'
     return f'[engine]\nkind = "scripted"\n[[engine.scripted.pools]]\n{lines}\n{gate}{cls}{grant}'
 
 

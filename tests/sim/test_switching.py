@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.sim.engine import Machine
 
 from onegate.admission.model import ClassSpec, PoolCapacity, Reservation
 
@@ -22,17 +23,13 @@ def classes(**floors: float) -> tuple[ClassSpec, ...]:
     )
 
 
-def pools(*names: str) -> dict[str, PoolCapacity]:
-    return {
-        name: PoolCapacity(2, 8000, Reservation.GROW, kv_tok=50_000, max_step_tok=2048)
-        for name in names
-    }
+def pools(*names: str) -> dict[str, Machine]:
+    capacity = PoolCapacity(2, 8000, Reservation.GROW, kv_tok=50_000, max_step_tok=2048)
+    return {name: Machine(capacity, step_ns=STEP_NS) for name in names}
 
 
 def two(box: Callable[..., Any], *names: str, **floors: float) -> Any:
-    return box(
-        classes(**floors), pools(*names), one_loadable=True, switch_ns=SWITCH_NS, step_ns=STEP_NS
-    )
+    return box(classes(**floors), pools(*names), one_loadable=True, switch_ns=SWITCH_NS)
 
 
 def test_the_other_model_is_loaded_once_nobody_wants_this_one(box: Callable[..., Any]) -> None:

@@ -1,5 +1,7 @@
 """The core's whole state, and the questions about it that change nothing."""
 
+from collections.abc import Iterator, Mapping
+
 from onegate.admission.floor import Floor
 from onegate.admission.lifecycle import State
 from onegate.admission.model import (
@@ -12,15 +14,17 @@ from onegate.admission.model import (
     Refused,
 )
 from onegate.admission.order import Next, does_not_fit, next_for, nothing_starts
+from onegate.admission.protect import Allowance, floor_may_start
 from onegate.admission.queue import Backpressure, ClassQueue
 from onegate.admission.records import Pool, Record, kv_cost
+from onegate.admission.tickets import Tickets
 
 
 class Book:
     """Requests, queues, pools, floors. `queues` are in the order of their ranks.
 
     While `switching_to` names a pool, nothing starts in the others. `all_ready` says that every
-    pool is, so that there is nothing to choose.
+    pool is, so that there is nothing to choose. `now_ns` is the time of the event at hand.
     """
 
     def __init__(
@@ -29,6 +33,8 @@ class Book:
         self.limits = limits
         self.queues: dict[str, ClassQueue] = {}
         self.floors: dict[str, Floor] = {}
+        self.allowances: dict[str, Allowance] = {}
+        self.tickets = Tickets()
         self.pools: dict[str, Pool] = {spec.model: Pool(spec) for spec in pools}
         self.closed: dict[str, int | None] = {}
         self.records: dict[int, Record] = {}
@@ -38,6 +44,9 @@ class Book:
         self.all_ready = False
         self.switching_to: str | None = None
         self.switch_wake_ns: int | None = None
+        self.preempt_wake_ns: int | None = None
+        self.now_ns = 0
+        self.preemptible: frozenset[str] = frozenset()
         self.set_classes(classes)
         self.pools_changed()
 
@@ -57,6 +66,9 @@ class Book:
                 queue = ClassQueue(spec)
             queue.spec = spec
             queues[spec.name] = queue
+            if spec.name not in self.allowances:
+                self.allowances[spec.name] = Allowance(self.limits.recompute_share)
+            self.allowances[spec.name].share = self.limits.recompute_share
             if not spec.floor_share:
                 self.floors.pop(spec.name, None)
             elif spec.name in self.floors:
@@ -64,6 +76,7 @@ class Book:
             else:
                 self.floors[spec.name] = Floor(spec.floor_share)
         self.queues = queues
+        self.preemptible = frozenset(spec.name for spec in classes if spec.preemptible)
 
     @property
     def queued_tok(self) -> int:
@@ -87,18 +100,27 @@ class Book:
 
     def next_for(self, pool: Pool) -> Next | None:
         """Who would start next in this pool."""
-        return next_for(
-            pool,
-            self.queues.values(),
-            self.floors,
-            self.closed,
-            self.records,
-            self.limits.floor_quantum_tok,
-        )
+        chosen = self._next(pool, self.floors)
+        if chosen is not None and chosen.by_floor:
+            ahead = self.limits.look_ahead
+            if not floor_may_start(pool, self.records, self.preemptible, ahead):
+                return self.best_for(pool)
+        return chosen
 
     def best_for(self, pool: Pool) -> Next | None:
         """The same by rank alone."""
-        return next_for(pool, self.queues.values(), {}, self.closed, self.records, 0)
+        return self._next(pool, {})
+
+    def _next(self, pool: Pool, floors: Mapping[str, Floor]) -> Next | None:
+        return next_for(
+            pool,
+            self.queues.values(),
+            floors,
+            self.closed,
+            self.records,
+            self.limits.floor_quantum_tok,
+            self.now_ns,
+        )
 
     def next_to_start(self) -> Next | None:
         """Who starts next of all, if anybody can: pools share the permits."""
@@ -109,24 +131,76 @@ class Book:
             chosen = self.next_for(pool)
             if chosen is None or (first is not None and first.place < chosen.place):
                 continue
-            spec = chosen.record.spec
-            if does_not_fit(pool, chosen.rank, chosen.record.prompt_tok, spec.max_tok) is None:
+            if self._does_not_fit(pool, chosen) is None:
                 first = chosen
         return first
+
+    def _does_not_fit(self, pool: Pool, chosen: Next) -> Binding | None:
+        record = chosen.record
+        kv_tok = record.kv_tok(pool.capacity)
+        binding = does_not_fit(pool, chosen.rank, record.prefill_tok, kv_tok)
+        if binding is None and not chosen.by_floor:
+            binding = self._slows(pool, chosen.rank)
+        return binding
+
+    def _slows(self, pool: Pool, rank: int) -> Binding | None:
+        """Would one sequence more make the steps of a better class longer than it wants them?"""
+        for queue in self.queues.values():
+            if queue.spec.rank >= rank:
+                return None
+            if queue.spec.itl_target_ns is None or not queue.running:
+                continue
+            step_ns = pool.pace.step_ns(
+                decode_seqs=pool.ledger.seats + 1, prefill_tok=0, now_ns=self.now_ns
+            )
+            if step_ns is not None and step_ns > queue.spec.itl_target_ns:
+                return Binding.ITL
+        return None
+
+    def hold_heads(self) -> None:
+        """Whoever is next and finds a seat, but no cache or step for its size, keeps its place."""
+        for model, pool in self.pools.items():
+            if self._nothing_starts(model, pool) is None:
+                chosen = self.next_for(pool)
+                if chosen is not None:
+                    if self._does_not_fit(pool, chosen) in (Binding.KV, Binding.STEP_TOK):
+                        self.queues[chosen.record.spec.class_].hold(chosen.record.rid)
+
+    def give_up_kept(self) -> None:
+        """Seats are not kept for more than those who wait: a cause may have left."""
+        for pool in self.pools.values():
+            while pool.kept and len(pool.kept) > self._waiting_up_to(max(pool.kept), pool):
+                pool.kept.remove(max(pool.kept))
+
+    def _waiting_up_to(self, rank: int, pool: Pool) -> int:
+        model = pool.spec.model
+        return sum(
+            queue.waiting_for(model)
+            for queue in self.queues.values()
+            if queue.spec.rank <= rank and queue.spec.name not in self.closed
+        )
 
     def _nothing_starts(self, model: str, pool: Pool) -> Binding | None:
         if self.switching_to is not None and self.switching_to != model:
             return Binding.LOADING
         return nothing_starts(pool, self.in_flight, self.limits)
 
-    def in_the_way(self, class_: str, model: str, prompt_tok: int, max_tok: int) -> Binding | None:
+    def in_the_way(
+        self, class_: str, model: str, prompt_tok: int, output_tok: int
+    ) -> Binding | None:
         """What keeps such a request from starting, were it next."""
         pool, rank = self.pools[model], self.queues[class_].spec.rank
-        return self._nothing_starts(model, pool) or does_not_fit(pool, rank, prompt_tok, max_tok)
+        kv_tok = kv_cost(pool.capacity, prompt_tok, output_tok)
+        return (
+            self._nothing_starts(model, pool)
+            or does_not_fit(pool, rank, prompt_tok, kv_tok)
+            or self._slows(pool, rank)
+        )
 
-    def _in_the_way(self, record: Record) -> Binding | None:
-        spec = record.spec
-        return self.in_the_way(spec.class_, spec.pool, record.prompt_tok, spec.max_tok)
+    def in_the_way_of(self, chosen: Next) -> Binding | None:
+        """What keeps the one that is next from starting."""
+        pool = self.pools[chosen.record.spec.pool]
+        return self._nothing_starts(pool.spec.model, pool) or self._does_not_fit(pool, chosen)
 
     def limited_by(self, pool: Pool) -> Binding | None:
         """What keeps the best waiting request of a pool from starting; None when none waits.
@@ -141,9 +215,9 @@ class Book:
         if chosen.by_floor:
             best = self.best_for(pool)
             assert best is not None
-            if self._in_the_way(best.record) is None:
+            if self.in_the_way_of(best) is None:
                 return Binding.FLOOR
-        return self._in_the_way(chosen.record)
+        return self.in_the_way_of(chosen)
 
     # --- newcomers ------------------------------------------------------------------------------
 
@@ -175,32 +249,59 @@ class Book:
             used=need_tok,
         )
 
-    def room(self, class_: str, principal: str, tok: int) -> Backpressure | None:
-        """Whether a newcomer of `tok` tokens may wait; its own size counts.
-
-        In the bounds over all classes only what waits at its own rank or a better one counts
-        against it: a flood of batch work fills the box, and never keeps a person out.
+    def room(
+        self, class_: str, principal: str, tok: int, more: float = 0.0
+    ) -> Backpressure | tuple[int, ...]:
+        """Whether a newcomer of `tok` tokens may wait; its own size counts, bounds may be `more`
+        wider. The answer names those who have to leave for it: of the bounds over all classes
+        lower ones may be put out, so that no flood of batch work keeps a person out.
         """
         queue, limits = self.queues[class_], self.limits
         if tok > limits.max_queued_tok:
             return Backpressure(Refused.TOO_LARGE, "tokens", limits.max_queued_tok, tok, 0.0)
-        full = queue.room(principal, tok, limits)
+        full = queue.room(principal, tok, limits, more)
         if full is not None:
             return full
-        used_tok = used = 0
-        for better in self.up_to(class_):
-            used_tok += better.queued_tok
-            used += len(better)
-        excess_tok = used_tok + tok - limits.max_queued_tok
+        queued_tok = self.queued_tok
+        excess_tok = queued_tok + tok - limits.max_queued_tok * (1 + more)
+        excess = self.queued + 1 - limits.max_queued_requests
+        if excess_tok <= 0 and excess <= 0:
+            return ()
+        displaced = self._displaced(queue.spec.rank, excess_tok, excess)
+        if displaced:
+            return displaced
         if excess_tok > 0:
             return Backpressure(
-                Refused.TOKENS_FULL, "tokens", limits.max_queued_tok, used_tok, excess_tok
+                Refused.TOKENS_FULL, "tokens", limits.max_queued_tok, queued_tok, excess_tok
             )
-        if used >= limits.max_queued_requests:
-            return Backpressure(
-                Refused.CLASS_FULL, "requests", limits.max_queued_requests, used, queue.mean_tok
-            )
-        return None
+        return Backpressure(
+            Refused.CLASS_FULL, "requests", limits.max_queued_requests, self.queued, queue.mean_tok
+        )
+
+    def overfull(self, more: float) -> bool:
+        """Does more wait than the bounds over all classes, `more` wider, let?"""
+        limits = self.limits
+        too_many = self.queued > limits.max_queued_requests
+        return too_many or self.queued_tok > limits.max_queued_tok * (1 + more)
+
+    def _displaced(self, rank: int, excess_tok: float, excess: int) -> tuple[int, ...]:
+        """Who leaves so that so much is free: of the lowest class first, of whoever was served
+        most, the newest. Nobody, if all of the lower classes would not be enough."""
+        lower = [queue for queue in self.queues.values() if queue.spec.rank > rank]
+        if sum(queue.queued_tok for queue in lower) < excess_tok:
+            return ()
+        leave: list[int] = []
+        for queue, rid in self._by_displacement(lower):
+            leave.append(rid)
+            excess_tok -= queue.tok_of(rid)
+            if excess_tok <= 0 and len(leave) >= excess:
+                return tuple(leave)
+        return ()
+
+    def _by_displacement(self, lower: list[ClassQueue]) -> Iterator[tuple[ClassQueue, int]]:
+        for queue in reversed(lower):
+            for rid in queue.by_displacement():
+                yield queue, rid
 
     def expected_wait_ns(self, class_: str, pool: str, place: int, now_ns: int) -> int | None:
         """How long the request at `place` (0 is the head) of a class's queue for a pool may wait.
@@ -208,14 +309,14 @@ class Book:
         What waits up to it, better ranks included, over what these classes are given now. None
         while the class is closed or its rate is not known.
         """
-        own_rate = self.queues[class_].rate.tok_per_ns(now_ns)
+        own_rate = self.queues[class_].tok_per_ns(now_ns)
         if own_rate is None or class_ in self.closed:
             return None
         *better, own = self.up_to(class_)
         ahead_tok = own.mean_tok * (place + 1)
         rate = own_rate
         for queue in better:
-            rate += queue.rate.tok_per_ns(now_ns) or 0.0
+            rate += queue.tok_per_ns(now_ns) or 0.0
             if queue.spec.name not in self.closed:
                 ahead_tok += queue.mean_tok * queue.waiting_for(pool)
         return round(ahead_tok / rate)
@@ -230,8 +331,11 @@ class Book:
             for rid in queue:
                 assert rid not in waiting, f"{rid} waits in {name} and in {waiting[rid]}"
                 waiting[rid] = name
-            held = [r for r in self.records.values() if r.spec.class_ == name and r.held]
+            of_class = [r for r in self.records.values() if r.spec.class_ == name]
+            held = [r for r in of_class if r.held]
             assert queue.running == len(held), (name, queue.running, len(held))
+            live = sum(r.state is not State.SETTLED for r in of_class)
+            assert live == queue.accounts.live, (name, live, queue.accounts.live)
         assert waiting.keys() <= self.records.keys()
         assert self.queued == len(waiting)
         assert self.in_flight == sum(record.held for record in self.records.values())
@@ -254,6 +358,9 @@ class Book:
                 if record.spec.pool == pool.spec.model and record.state is State.SETTLED
             }
             pool.ledger.check(quarantined)
+            of_pool = [r for r in self.records.values() if r.spec.pool == pool.spec.model]
+            assert pool.stopping == sum(r.state is State.PREEMPTING for r in of_pool)
+            assert not pool.kept or len(pool.kept) <= self._waiting_up_to(max(pool.kept), pool)
             for rid in pool.ledger:
                 assert self.records[rid].spec.pool == pool.spec.model
         assert self.closed.keys() <= self.queues.keys()
@@ -261,5 +368,6 @@ class Book:
         for class_, floor in self.floors.items():
             waits = class_ not in self.closed and len(self.queues[class_]) > 0
             assert waits or floor.credit_tok <= 0, f"{class_} has credit and does not wait"
+        self.tickets.check()
         starts = self.next_to_start()
         assert starts is None, f"{starts} could start and does not"

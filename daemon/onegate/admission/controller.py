@@ -4,12 +4,13 @@
 reads a clock. DESIGN.md beside this file says why it decides as it does.
 """
 
+from onegate.admission import arrival, meter, preempt, refusals, views
 from onegate.admission import events as ev
-from onegate.admission import refusals, views
 from onegate.admission.book import Book
 from onegate.admission.deadlines import Deadlines, Key, Kind
-from onegate.admission.effects import Abort, Effect, Grant, LoadPool, Queue, Refuse
+from onegate.admission.effects import Abort, Effect, Grant, LoadPool, Preempt, Queue, Refuse
 from onegate.admission.lifecycle import IllegalMove, Move, State
+from onegate.admission.line import NEVER_NS, Member
 from onegate.admission.model import (
     ClassSpec,
     GateLimits,
@@ -20,7 +21,9 @@ from onegate.admission.model import (
     View,
 )
 from onegate.admission.order import Next
-from onegate.admission.records import Pool, Record, queue_cost
+from onegate.admission.predict import predict
+from onegate.admission.queue import Backpressure
+from onegate.admission.records import Pool, Record, queue_cost, reserved_output
 from onegate.admission.switching import NO_CHOICE, Choice, Want, choose
 from onegate.admission.timing import due_ns
 
@@ -44,26 +47,30 @@ class Controller:
         changed then.
         """
         book = self._book
+        book.now_ns = now_ns
         effects: list[Effect] = []
+        # Whom to stop is looked at again when something else happens than a token, or by its time.
+        look = True
         match event:
             case ev.Produced(rid, output_tok):
-                self._produced(book.records[rid], output_tok)
+                look = meter.produced(book, book.records[rid], output_tok)
             case ev.Arrived(request):
                 return self._arrived(request, now_ns)
             case ev.Withdrawn(rid):
                 record = book.records.get(rid)
                 if record is not None and record.state is State.QUEUED:
                     self._forget_queued(record, now_ns)
-            case ev.Counted(rid, prompt_tok):
-                self._counted(book.records[rid], prompt_tok)
+            case ev.Counted(rid, prompt_tok, cached_tok):
+                meter.counted(book, book.records[rid], prompt_tok, cached_tok)
             case ev.Prefilled(rid, prefilled_tok):
-                self._prefilled(book.records[rid], prefilled_tok)
-            case ev.Settled(rid, output_tok, _):
-                self._settled(book.records[rid], output_tok)
+                look = False
+                meter.prefilled(book, book.records[rid], prefilled_tok)
+            case ev.Settled(rid, output_tok, finished):
+                self._settled(book.records[rid], output_tok, finished, now_ns)
             case ev.SeatFreed(rid):
                 self._seat_freed(book.records[rid])
-            case ev.Requeued(rid):
-                effects += self._requeued(book.records[rid], now_ns)
+            case ev.Requeued(rid, kept_tok):
+                effects += self._requeued(book.records[rid], kept_tok, now_ns)
             case ev.PoolChanged(pool):
                 self._pool_changed(pool, now_ns)
             case ev.ClassClosed(class_, until_ns):
@@ -71,14 +78,17 @@ class Controller:
             case ev.ClassOpened(class_):
                 self._book.closed.pop(self._book.queues[class_].spec.name, None)
             case ev.LimitsChanged(limits, classes):
-                book.set_classes(classes)
                 book.limits = limits
+                book.set_classes(classes)
             case ev.DrainStarted():
                 effects += self._drain(now_ns)
             case ev.Tick():
                 pass
+        due = self._deadlines.due_by(now_ns)
         effects += self._expire(now_ns)
         effects += self._start(now_ns)
+        if look or due:
+            effects += self._preempt(now_ns)
         return effects
 
     def next_wake_ns(self) -> int | None:
@@ -96,6 +106,7 @@ class Controller:
         if self._deadlines.due_by(now_ns):
             effects += self._expire(now_ns)
             effects += self._start(now_ns)
+            effects += self._preempt(now_ns)
         refusal = refusals.overdue(spec, now_ns) or refusals.at_door(
             book,
             spec.class_,
@@ -107,36 +118,80 @@ class Controller:
         )
         if refusal is not None:
             return [*effects, Refuse(spec.rid, refusal, queued=False)]
-        tok = queue_cost(pool.capacity, spec.prompt_tok, spec.max_tok)
-        full = book.room(spec.class_, spec.principal, tok)
+        reserved_tok = reserved_output(pool.capacity, spec, pool.curve(spec))
+        tok = queue_cost(pool.capacity, spec.prompt_tok, reserved_tok)
+        found = arrival.room(book, spec, tok, now_ns)
+        if isinstance(found, Backpressure):
+            full: Backpressure | None = found
+        else:  # asked before it may have the model loaded
+            full = arrival.load_too_late(book, spec, now_ns)
         # What can start at once needs no room in the queue; behind others of its class it cannot.
         if full is None or (pool.ready and not queue.waiting_for(spec.pool)):
             self._seq += 1
-            record = Record(spec, self._seq, spec.prompt_tok, pool.unready_ns(now_ns))
+            account = queue.accounts.enter(spec.principal, spec.flow)
+            unready_ns = pool.unready_ns(now_ns)
+            record = Record(spec, self._seq, spec.prompt_tok, unready_ns, account, reserved_tok)
             book.records[spec.rid] = record
             self._join_queue(record, now_ns)
             effects += self._start(now_ns)
-            if record.held or full is None:
+            if not record.held and not isinstance(found, Backpressure):
+                prediction = predict(book, record, now_ns) if pool.ready else None
+                full = arrival.too_late(book, record, prediction, found, now_ns)
+                if full is None:
+                    wait_ns = None if prediction is None else prediction.first_ns
+                    return [*effects, *self._wait(record, found, wait_ns, now_ns)]
+            if record.held:
+                if (ticket := book.tickets.presented(spec, now_ns)) is not None:
+                    book.tickets.use(ticket)
                 self._remind((Kind.TTFT, spec.rid))
                 self._remind((Kind.WHOLE, spec.rid))
-                return effects if record.held else [*effects, Queue(spec.rid)]
+                return effects
             self._forget_queued(record, now_ns)
             effects += self._start(now_ns)
-        refusal = refusals.for_room(book, spec.class_, spec.pool, full, tok, now_ns)
+        assert full is not None
+        refusal = refusals.for_room(book, spec, full, tok, now_ns)
         return [*effects, Refuse(spec.rid, refusal, queued=False)]
+
+    def _wait(
+        self, record: Record, room: arrival.Room, predicted_ns: int | None, now_ns: int
+    ) -> list[Effect]:
+        """A newcomer waits: others may have to leave for it, or to stop."""
+        book = self._book
+        if room.ticket is not None:
+            book.tickets.use(room.ticket)
+        effects: list[Effect] = []
+        more = book.limits.ticket_grace if room.promised else 0.0
+        for rid in room.displaced:
+            if not book.overfull(more):
+                break  # its coming has let others start
+            if (other := book.records.get(rid)) is not None and other.state is State.QUEUED:
+                tok = self._forget_queued(other, now_ns)
+                refusal = refusals.displaced(book, other, tok, now_ns)
+                effects.append(Refuse(rid, refusal, queued=True))
+        self._remind((Kind.TTFT, record.rid))
+        self._remind((Kind.WHOLE, record.rid))
+        record.predicted_ns = predicted_ns
+        effects.append(Queue(record.rid, predicted_ns))
+        if room.displaced:
+            effects += self._start(now_ns)
+        return effects + self._preempt(now_ns)
 
     def _join_queue(self, record: Record, now_ns: int) -> None:
         spec = record.spec
         queue = self._book.queues[spec.class_]
-        tok = queue_cost(self._book.pools[spec.pool].capacity, record.prompt_tok, spec.max_tok)
-        queue.add(record.rid, record.seq, spec.pool, spec.principal, tok)
+        tok = queue_cost(
+            self._book.pools[spec.pool].capacity, record.prompt_tok, record.reserved_tok
+        )
+        start_by_ns = min(spec.ttft_deadline_ns or NEVER_NS, spec.deadline_ns or NEVER_NS)
+        member = Member(record.rid, record.seq, record.account, tok, start_by_ns, record.exempt)
+        queue.add(member, spec.pool)
         queue.rate.backlog(True, now_ns)
         self._book.queued += 1
 
     def _leave_queue(self, record: Record, now_ns: int) -> int:
         spec = record.spec
         queue = self._book.queues[spec.class_]
-        tok = queue.remove(record.rid, record.seq, spec.pool, spec.principal)
+        tok = queue.remove(record.rid, spec.pool)
         self._book.queued -= 1
         if not len(queue):
             queue.rate.backlog(False, now_ns)
@@ -144,8 +199,14 @@ class Controller:
                 floor.idle()
         return tok
 
-    def _forget_queued(self, record: Record, now_ns: int) -> None:
-        self._leave_queue(record, now_ns)
+    def _forget_queued(self, record: Record, now_ns: int) -> int:
+        tok = self._leave_queue(record, now_ns)
+        self._forget(record)
+        return tok
+
+    def _forget(self, record: Record) -> None:
+        """Its permit is gone, or it never had one, and so is its seat."""
+        self._book.queues[record.spec.class_].accounts.leave(record.account)
         del self._book.records[record.rid]
 
     # --- starting -------------------------------------------------------------------------------
@@ -153,6 +214,7 @@ class Controller:
     def _start(self, now_ns: int) -> list[Effect]:
         """Grant what may start, best first; then see whether another pool is to be loaded."""
         book = self._book
+        book.give_up_kept()
         if not book.queued and book.switching_to is None and book.switch_wake_ns is None:
             return []
         effects: list[Effect] = []
@@ -162,6 +224,7 @@ class Controller:
             effects.append(Grant(chosen.record.rid))
             # The last who waited for a loaded pool may be gone now.
             choice = self._choose_pool(now_ns)
+        book.hold_heads()
         target = choice.target
         if target is None or choice.asked:
             return effects
@@ -171,28 +234,71 @@ class Controller:
             effects.append(LoadPool(target.spec.model))
         return effects
 
+    # --- stopping -------------------------------------------------------------------------------
+
+    def _preempt(self, now_ns: int) -> list[Effect]:
+        """Stop whom better ones need the room of; then see when to look again."""
+        book = self._book
+        effects: list[Effect] = []
+        wake_ns: int | None = None
+        for pool in book.pools.values():
+            if (record := preempt.overshooting(book, pool)) is not None:
+                effects += self._stop(preempt.Plan((preempt.Stop(record, None),)))
+        if book.queued:
+            for pool in book.pools.values():
+                if pool.ready and book.switching_to in (None, pool.spec.model):
+                    plan = preempt.plan(book, pool, now_ns)
+                    effects += self._stop(plan)
+                    if plan.wake_ns is not None:
+                        wake_ns = plan.wake_ns if wake_ns is None else min(wake_ns, plan.wake_ns)
+            if book.switching_to is not None:
+                effects += self._stop(preempt.for_switch(book, book.switching_to))
+        if effects:
+            book.give_up_kept()  # a permit that one was stopped for may have gone to another pool
+        if wake_ns != book.preempt_wake_ns:
+            book.preempt_wake_ns = wake_ns
+            self._remind((Kind.PREEMPT, ""))
+        return effects
+
+    def _stop(self, plan: preempt.Plan) -> list[Effect]:
+        for stop in plan.stops:
+            record = stop.record
+            pool = self._book.pools[record.spec.pool]
+            record.move(Move.PREEMPT)
+            pool.stopping += 1
+            if stop.for_rank is not None:
+                pool.kept.append(stop.for_rank)
+        return [Preempt(stop.record.rid) for stop in plan.stops]
+
     def _grant(self, chosen: Next, now_ns: int) -> None:
         book, record = self._book, chosen.record
         spec, pool = record.spec, book.pools[record.spec.pool]
         queue = book.queues[spec.class_]
         if chosen.by_floor:
-            head_tok = record.prompt_tok + spec.max_tok
+            head_tok = record.prompt_tok + record.reserved_tok
             record.by_floor = True
             record.prepaid_tok = min(head_tok, book.limits.floor_quantum_tok)
             book.floors[spec.class_].spend(record.prepaid_tok)
-        queue.rate.released(self._leave_queue(record, now_ns), now_ns)
+        queue.started(self._leave_queue(record, now_ns), record.prompt_tok, now_ns)
+        queue.accounts.chosen(record.account)
+        if not record.exempt:  # the prompt is charged once, however often it has to be computed
+            queue.accounts.charge(record.account, record.prompt_tok)
         record.move(Move.GRANT)
         record.safety_ns = now_ns + queue.spec.safety_timeout_ns
         book.in_flight += 1
         queue.running += 1
         pool.served = True
+        pool.take_kept(chosen.rank)
+        # Nobody tells of a lease's prefill, so it would be outstanding until the settle.
+        prefill_tok = 0 if spec.lease else record.prefill_tok
         pool.ledger.charge(
             record.rid,
             rank=chosen.rank,
             kv_tok=record.kv_tok(pool.capacity),
-            # Nobody tells of a lease's prefill, so it would be outstanding until the settle.
-            prompt_tok=0 if spec.lease else record.prompt_tok,
+            prompt_tok=prefill_tok,
         )
+        if not spec.lease:
+            pool.pace.granted(record.rid, prefill_tok, now_ns)
         self._remind((Kind.SAFETY, record.rid))
 
     def _choose_pool(self, now_ns: int) -> Choice:
@@ -214,63 +320,24 @@ class Controller:
         share = self._book.queues[best.record.spec.class_].spec.floor_share
         return Want(pool, best.record, best.rank, share)
 
-    # --- what the engine tells ------------------------------------------------------------------
-
-    def _counted(self, record: Record, prompt_tok: int) -> None:
-        pool, spec = self._book.pools[record.spec.pool], record.spec
-        record.prompt_tok = prompt_tok
-        if record.state is State.QUEUED:
-            tok = queue_cost(pool.capacity, prompt_tok, spec.max_tok)
-            self._book.queues[spec.class_].adjust(record.rid, spec.principal, tok)
-        elif record.rid in pool.ledger:
-            pool.ledger.adjust(record.rid, kv_tok=record.kv_tok(pool.capacity))
-            if pool.ledger.unprefilled_of(record.rid):
-                left_tok = max(0, prompt_tok - record.computed_tok)
-                pool.ledger.leave_unprefilled(record.rid, left_tok)
-
-    def _prefilled(self, record: Record, prefilled_tok: int) -> None:
-        record.move(Move.START)
-        self._computed(record, min(prefilled_tok, record.prompt_tok), record.output_tok)
-
-    def _produced(self, record: Record, output_tok: int) -> None:
-        record.move(Move.START)
-        if output_tok < record.output_tok:
-            record.output_tok = 0  # queued again, and begun from the start
-        self._computed(record, record.prompt_tok, output_tok)
-
-    def _computed(self, record: Record, prompt_tok: int, output_tok: int) -> None:
-        """The engine has computed so much of the prompt and so much output, in all."""
-        grown = max(0, prompt_tok - record.computed_tok) + output_tok - record.output_tok
-        record.computed_tok = max(prompt_tok, record.computed_tok)
-        record.output_tok = output_tok
-        spec, book = record.spec, self._book
-        ledger = book.pools[spec.pool].ledger
-        if record.rid in ledger:
-            left_tok = max(0, record.prompt_tok - record.computed_tok)
-            if left_tok < ledger.unprefilled_of(record.rid):
-                ledger.leave_unprefilled(record.rid, left_tok)
-        for class_, floor in book.floors.items():
-            if book.waits(class_, spec.pool):
-                floor.earn(grown)
-        own = book.floors.get(spec.class_)
-        if own is not None and record.by_floor and book.better_waits(spec.class_, spec.pool):
-            prepaid_tok = min(record.prepaid_tok, grown)
-            record.prepaid_tok -= prepaid_tok
-            own.spend(grown - prepaid_tok)
-        elif own is not None:
-            own.count(grown)
-
     # --- giving back ----------------------------------------------------------------------------
 
-    def _settled(self, record: Record, output_tok: int) -> None:
-        record.move(Move.SETTLE)
-        if output_tok > record.output_tok:  # more than was told of as it came
-            self._computed(record, record.prompt_tok, output_tok)
-        self._give_back_permit(record)
+    def _settled(self, record: Record, output_tok: int, finished: bool, now_ns: int) -> None:
         pool = self._book.pools[record.spec.pool]
+        stopping = record.state is State.PREEMPTING
+        record.move(Move.SETTLE)
+        pool.stopping -= stopping
+        if output_tok > record.output_tok:  # more than was told of as it came
+            meter.computed(self._book, record, record.prefill_tok, output_tok)
+        if not record.spec.lease:
+            meter.learn(pool, record, finished)
+            pool.pace.left(record.rid, now_ns)
+        self._give_back_permit(record)
         if record.rid not in pool.ledger:
-            del self._book.records[record.rid]
+            self._forget(record)
             return
+        self._book.queues[record.spec.class_].accounts.leave(record.account)
+        record.settled_ns = now_ns
         pool.ledger.quarantine(record.rid)
         pool.ledger.adjust(record.rid, kv_tok=record.kv_tok(pool.capacity))
         pool.ledger.leave_unprefilled(record.rid, 0)
@@ -292,22 +359,29 @@ class Controller:
         if record.state is State.SETTLED:
             del self._book.records[record.rid]
 
-    def _requeued(self, record: Record, now_ns: int) -> list[Effect]:
+    def _requeued(self, record: Record, kept_tok: int, now_ns: int) -> list[Effect]:
+        book, pool = self._book, self._book.pools[record.spec.pool]
+        stopped = record.state is State.PREEMPTING
         record.move(Move.REQUEUE)
-        ledger = self._book.pools[record.spec.pool].ledger
-        if record.rid in ledger:
-            ledger.free(record.rid)
+        pool.stopping -= stopped
+        if record.rid in pool.ledger:
+            pool.ledger.free(record.rid)
+        pool.pace.left(record.rid, now_ns)
         self._give_back_permit(record)
+        record.lost_tok = 0
+        if stopped:
+            meter.lost(book, record)
         record.safety_ns = None
         record.computed_tok = 0
+        record.kept_tok = record.output_tok = kept_tok
         record.exempt = True
         refusal = record.aborted
-        if refusal is None and self._book.draining:
+        if refusal is None and book.draining:
             refusal = refusals.drained(record.seq)
         if refusal is None:
             self._join_queue(record, now_ns)
             return []
-        del self._book.records[record.rid]
+        self._forget(record)
         return [Refuse(record.rid, refusal, queued=True)]
 
     # --- state of the world ---------------------------------------------------------------------
@@ -353,14 +427,18 @@ class Controller:
         while (key := self._deadlines.pop(now_ns)) is not None:
             kind, name = key
             if isinstance(name, str):
-                if kind is Kind.SWITCH:
-                    book.switch_wake_ns = None
-                else:
-                    del book.closed[name]
+                match kind:
+                    case Kind.SWITCH:
+                        book.switch_wake_ns = None
+                    case Kind.PREEMPT:
+                        book.preempt_wake_ns = None
+                    case _:
+                        del book.closed[name]
                 continue
             record = book.records[name]
             refusal = refusals.expiry(kind, record)
             if record.state is State.QUEUED:
+                meter.waited(book, record)
                 self._forget_queued(record, now_ns)
                 effects.append(Refuse(name, refusal, queued=True))
             else:

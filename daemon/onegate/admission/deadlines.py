@@ -11,13 +11,14 @@ from heapq import heapify, heappop, heappush
 
 class Kind(StrEnum):
     """What is due: a bound of a request by its rid, the opening of a class by its name, or (with
-    no name) another look at which pool to load."""
+    no name) another look at which pool to load or at whom to stop."""
 
     TTFT = "ttft"
     WHOLE = "whole"
     SAFETY = "safety"
     OPENING = "opening"
     SWITCH = "switch"
+    PREEMPT = "preempt"
 
 
 Key = tuple[Kind, int | str]

@@ -17,9 +17,11 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The request waits. Only as the answer to its arrival."""
+    """The request waits. Only as the answer to its arrival; `predicted_ns` from then on its first
+    token is expected, where that can be said."""
 
     rid: int
+    predicted_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,16 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop a running request to make room for a better one; `Requeued` when the engine has.
+
+    If it finishes first, that holds, and it is settled. Not said twice before one of the two.
+    """
+
+    rid: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadPool:
     """Bring this pool into memory; report by `PoolChanged`.
 
@@ -53,4 +65,4 @@ class LoadPool:
     model: str
 
 
-Effect = Grant | Queue | Refuse | Abort | LoadPool
+Effect = Grant | Queue | Refuse | Abort | Preempt | LoadPool

@@ -21,10 +21,14 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The engine has counted the prompt of a request in any live state."""
+    """The engine has counted the prompt of a request in any live state.
+
+    `cached_tok` of it, and of output that it is resumed with, need not be computed.
+    """
 
     rid: int
     prompt_tok: int
+    cached_tok: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +71,16 @@ class SeatFreed:
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """The engine lost a granted request of which the client has seen nothing: back to its place.
+    """A granted request is out of the engine and goes back to its place, with `kept_tok` of output.
 
-    Its permit is free, and its seat too if no `SeatFreed` came before: to be said only once nothing
-    of it runs any more. It keeps its arrival order and is exempt from bounds and from `ttft`
-    expiry. Answered by `Refuse` when it had been aborted or the daemon drains.
+    The engine lost it and its client has seen nothing, or it was stopped by `Preempt`. Its permit
+    is free, and its seat too if no `SeatFreed` came before: to be said only once nothing of it runs
+    any more. It keeps its arrival order and is exempt from bounds and from `ttft` expiry. Answered
+    by `Refuse` when it had been aborted or the daemon drains.
     """
 
     rid: int
+    kept_tok: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,12 @@
 While a class waits it earns its share of every token that the engine computes in the pools that it
 waits for. What a grant by the floor uses while somebody better waits is taken from that account, so
 that one long request is paid for by a long wait and the share holds in the long run. Everything
-else that the class is given counts as served and makes no debt: nothing is owed back for an idle
-night. Credit never lapses while the class waits, because whoever has earned a grant is the next to
-start: what it saves up is at most its share of what runs until a seat is free.
+else that the class is given counts as served: it uses up credit, and then puts the class in the
+lead, by at most its share of what the pool has computed within the window. A lead has to be earned
+off first, so that a night's work that has had the box until just now does not take a seat from the
+first people who come; nothing is owed back for the idle night itself. Credit never lapses while the
+class waits, because whoever has earned a grant is the next to start: what it saves up is at most
+its share of what runs until a seat is free.
 """
 
 
@@ -16,14 +19,22 @@ class Floor:
         self.share = share
         # What the class is owed (positive) or has had in advance (negative).
         self.credit_tok = 0.0
+        # What it has had beyond its share lately, at nobody's expense.
+        self.lead_tok = 0.0
 
-    def earn(self, tok: int) -> None:
-        """So many tokens were computed, for whomever, while the class waited."""
-        self.credit_tok += self.share * tok
+    def earn(self, tok: int, window_tok: int) -> None:
+        """So many tokens were computed, for whomever, while the class waited; `window_tok` within
+        the window."""
+        earned_tok = self.share * tok
+        lead_tok = min(self.lead_tok, self.share * window_tok)
+        self.lead_tok = max(0.0, lead_tok - earned_tok)
+        self.credit_tok += earned_tok - (lead_tok - self.lead_tok)
 
-    def count(self, tok: int) -> None:
+    def count(self, tok: int, window_tok: int) -> None:
         """So many tokens were computed for the class, and at nobody's expense."""
-        self.credit_tok = max(min(self.credit_tok, 0.0), self.credit_tok - tok)
+        used_tok = min(tok, max(0.0, self.credit_tok))
+        self.credit_tok -= used_tok
+        self.lead_tok = min(self.share * window_tok, self.lead_tok + tok - used_tok)
 
     def owed(self, head_tok: int, quantum_tok: int) -> bool:
         """Has the class earned its next grant? A quantum is enough to begin a longer request."""

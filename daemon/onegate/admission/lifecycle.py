@@ -1,7 +1,8 @@
 """The life of a request in the core: the table, and nothing else.
 
-A seat has a life of its own: it is HELD from the grant on, QUARANTINED from a settle that the
-engine has not confirmed, and free when the engine says so.
+A request that is asked to make room is PREEMPTING until the engine has stopped it, and then waits
+again; if it finishes first, that holds. A seat has a life of its own: it is HELD from the grant on,
+QUARANTINED from a settle that the engine has not confirmed, and free when the engine says so.
 """
 
 from enum import StrEnum
@@ -13,6 +14,7 @@ class State(StrEnum):
     QUEUED = "queued"
     GRANTED = "granted"
     RUNNING = "running"
+    PREEMPTING = "preempting"
     SETTLED = "settled"
 
 
@@ -21,6 +23,7 @@ class Move(StrEnum):
 
     GRANT = "grant"
     START = "start"
+    PREEMPT = "preempt"
     REQUEUE = "requeue"
     SETTLE = "settle"
 
@@ -29,10 +32,15 @@ TABLE: dict[tuple[State, Move], State] = {
     (State.QUEUED, Move.GRANT): State.GRANTED,
     (State.GRANTED, Move.START): State.RUNNING,
     (State.RUNNING, Move.START): State.RUNNING,
+    (State.GRANTED, Move.PREEMPT): State.PREEMPTING,
+    (State.RUNNING, Move.PREEMPT): State.PREEMPTING,
+    (State.PREEMPTING, Move.START): State.PREEMPTING,
     (State.GRANTED, Move.REQUEUE): State.QUEUED,
     (State.RUNNING, Move.REQUEUE): State.QUEUED,
+    (State.PREEMPTING, Move.REQUEUE): State.QUEUED,
     (State.GRANTED, Move.SETTLE): State.SETTLED,
     (State.RUNNING, Move.SETTLE): State.SETTLED,
+    (State.PREEMPTING, Move.SETTLE): State.SETTLED,
 }
 
 

@@ -16,6 +16,20 @@ class Reservation(StrEnum):
     PER_SLOT = "per_slot"
 
 
+class Resume(StrEnum):
+    """What becomes of a request that is stopped to make room.
+
+    `exact`: it goes on from the tokens that it has. `restart`: it begins anew, at any moment,
+    since nobody sees output before the end. `unseen`: it begins anew, unless it has shown output.
+    `never`: it is not stopped.
+    """
+
+    EXACT = "exact"
+    RESTART = "restart"
+    UNSEEN = "unseen"
+    NEVER = "never"
+
+
 class PoolState(StrEnum):
     """Whether a pool can take work. A `cold` pool is loaded when a request for it comes first."""
 
@@ -40,7 +54,13 @@ class PoolCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ClassSpec:
-    """One class. Rank 0 is served first; `floor_share` of all tokens is its own while it waits."""
+    """One class. Rank 0 is served first; `floor_share` of all tokens is its own while it waits.
+
+    A class that `preempts` may have running requests of worse, `preemptible` classes stopped when
+    it finds no room; each of these lets it wait for its `preempt_grace_ns` first. While a class
+    with an `itl_target_ns` has requests in the engine, worse ones are given only as many seats as
+    leave its steps that short.
+    """
 
     name: str
     rank: int
@@ -49,6 +69,10 @@ class ClassSpec:
     safety_timeout_ns: int
     floor_share: float = 0.0
     waits_when_closed: bool = False
+    preempts: bool = False
+    preemptible: bool = False
+    preempt_grace_ns: int = 0
+    itl_target_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +82,10 @@ class GateLimits:
     `max_queued_tok` and `max_queued_requests` (only a memory guard) count what waits at the
     newcomer's own rank or a better one. `floor_quantum_tok` is what a grant by the floor begins
     with; `floor_window_ns` is how long work for a pool that is not loaded lets the same class's
-    work for a loaded one go first.
+    work for a loaded one go first. Nobody is stopped for a request that probably starts within
+    `preempt_delta_ns` anyway; of the tokens that a class has computed, `recompute_share` may be
+    computed again. After `probe_after` refusals by prediction in a row one request is let in to
+    see. For who comes with a ticket all bounds are wider by `ticket_grace`.
     """
 
     max_in_flight: int
@@ -67,6 +94,10 @@ class GateLimits:
     look_ahead: int
     floor_window_ns: int
     floor_quantum_tok: int
+    preempt_delta_ns: int = 250_000_000
+    recompute_share: float = 0.15
+    probe_after: int = 8
+    ticket_grace: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +107,9 @@ class RequestSpec:
     `prompt_tok` is an estimate unless `counted`. `ttft_deadline_ns` bounds queue plus prefill when
     it is the client's own (`ttft_is_own`); a class's default bounds only the wait that others
     cause, so it stops at the grant and stands still while the pool is not ready. `deadline_ns`
-    bounds the whole request. A `lease` never shows tokens: it runs until settled.
+    bounds the whole request. A `lease` never shows tokens: it runs until settled. `prompt_bytes` is
+    what a `ticket`, the promise of an earlier refusal, is held against, because the estimate of
+    `prompt_tok` may have moved since.
     """
 
     rid: int
@@ -92,6 +125,9 @@ class RequestSpec:
     ttft_is_own: bool = False
     deadline_ns: int | None = None
     lease: bool = False
+    resume: Resume = Resume.NEVER
+    prompt_bytes: int = 0
+    ticket: str | None = None
 
 
 class Refused(StrEnum):
@@ -100,6 +136,8 @@ class Refused(StrEnum):
     CLASS_FULL = "class_full"
     TOKENS_FULL = "tokens_full"
     PEER_QUOTA = "peer_quota"
+    WONT_MEET_DEADLINE = "wont_meet_deadline"
+    DISPLACED = "displaced"
     TOO_LARGE = "too_large"
     PAUSED = "paused"
     RELEASED = "released"
@@ -118,13 +156,18 @@ class Binding(StrEnum):
     STEP_TOK = "step_tok"
     IN_FLIGHT = "in_flight"
     FLOOR = "floor"
+    ITL = "itl"
     LOADING = "loading"
     CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A typed no. `limit` and `used` are in the unit of the reason (tokens or requests)."""
+    """A typed no. `limit` and `used` are in the unit of the reason (tokens or requests; for
+    `wont_meet_deadline` milliseconds: what is left and what is predicted).
+
+    `ticket` is a promise: the same request with it finds room after `retry_after_ns`.
+    """
 
     reason: Refused
     message: str
@@ -132,6 +175,7 @@ class Refusal:
     used: int | None = None
     retry_after_ns: int | None = None
     limited_by: Binding | None = None
+    ticket: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +253,8 @@ class PoolSpec:
     """A pool when it becomes known; `switch_cost_ns` is what loading it costs.
 
     `released_until_ns`: while `released`, when it is taken back; None where nobody has said.
+    `keeps_prefix`: what it has computed for a request that is stopped is probably there when it
+    comes back. What was learned of a pool holds for one `identity`.
     """
 
     model: str
@@ -216,3 +262,5 @@ class PoolSpec:
     capacity: PoolCapacity
     switch_cost_ns: int | None = None
     released_until_ns: int | None = None
+    keeps_prefix: bool = False
+    identity: str | None = None

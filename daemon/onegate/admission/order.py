@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onegate.admission.floor import Floor
 from onegate.admission.model import Binding, GateLimits, PoolState
 from onegate.admission.queue import ClassQueue
-from onegate.admission.records import Pool, Record, kv_cost
+from onegate.admission.records import Pool, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ def next_for(
     closed: Collection[str],
     records: Mapping[int, Record],
     quantum_tok: int,
+    now_ns: int,
 ) -> Next | None:
     """The best waiting request of an open class: by floor if one is owed, else by rank.
 
@@ -38,7 +39,7 @@ def next_for(
     """
     best: Next | None = None
     for queue in queues:
-        rid = queue.head(pool.spec.model)
+        rid = queue.head(pool.spec.model, now_ns)
         if rid is None or queue.spec.name in closed:
             continue
         if best is None:
@@ -47,7 +48,7 @@ def next_for(
         floor = floors.get(queue.spec.name)
         if floor is not None:
             record = records[rid]
-            if floor.owed(record.prompt_tok + record.spec.max_tok, quantum_tok):
+            if floor.owed(record.prompt_tok + record.reserved_tok, quantum_tok):
                 return Next(record, queue.spec.rank, by_floor=True)
     return best
 
@@ -65,15 +66,18 @@ def nothing_starts(pool: Pool, in_flight: int, limits: GateLimits) -> Binding | 
     return None
 
 
-def does_not_fit(pool: Pool, rank: int, prompt_tok: int, max_tok: int) -> Binding | None:
-    """The limit that keeps a request of this size from starting, seats and permits apart."""
+def does_not_fit(pool: Pool, rank: int, prefill_tok: int, kv_tok: int) -> Binding | None:
+    """The limit that keeps a request of this size from starting, seats and permits apart.
+
+    `prefill_tok` are computed before its next token; it reserves `kv_tok` of the cache.
+    """
     capacity, ledger = pool.spec.capacity, pool.ledger
     if capacity.kv_tok is not None and ledger.seats:
         # An empty pool takes anything: what does not fit then never will, and the engine says so.
-        if ledger.kv_tok + kv_cost(capacity, prompt_tok, max_tok) > capacity.kv_tok:
+        if ledger.kv_tok + kv_tok > capacity.kv_tok:
             return Binding.KV
     if capacity.max_step_tok is not None:
         outstanding_tok = ledger.unprefilled_up_to(rank)
-        if outstanding_tok and outstanding_tok + prompt_tok > capacity.max_step_tok:
+        if outstanding_tok and outstanding_tok + prefill_tok > capacity.max_step_tok:
             return Binding.STEP_TOK
     return None

@@ -15,7 +15,7 @@ class WindowSum:
     """The sum of what was added within the last `window_ns`, in buckets of bounded number."""
 
     def __init__(self, window_ns: int) -> None:
-        self._window_ns = window_ns
+        self.window_ns = window_ns
         self._buckets: deque[tuple[int, int]] = deque()
         self._sum = 0
 
@@ -35,7 +35,7 @@ class WindowSum:
         return self._sum
 
     def _forget(self, now_ns: int) -> None:
-        while self._buckets and self._buckets[0][0] <= now_ns - self._window_ns:
+        while self._buckets and self._buckets[0][0] <= now_ns - self.window_ns:
             self._sum -= self._buckets.popleft()[1]
 
 

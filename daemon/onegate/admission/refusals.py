@@ -4,11 +4,22 @@ from dataclasses import replace
 
 from onegate.admission.book import Book
 from onegate.admission.deadlines import Kind
-from onegate.admission.hints import drain_hint_ns, retry_after_ns
 from onegate.admission.lifecycle import State
 from onegate.admission.model import Refusal, Refused, RequestSpec
 from onegate.admission.queue import Backpressure
 from onegate.admission.records import Record
+from onegate.admission.tickets import EARLY_NS
+
+NS_PER_MS = 1_000_000
+# When to come back after a shutdown: spread out by place in line, not by chance.
+DRAIN_BASE_NS = 1_000_000_000
+DRAIN_STEP_NS = 20_000_000
+DRAIN_STEPS = 200
+
+
+def drain_hint_ns(place: int) -> int:
+    """When the one at this place in line comes back after a shutdown."""
+    return DRAIN_BASE_NS + place % DRAIN_STEPS * DRAIN_STEP_NS
 
 
 def overdue(spec: RequestSpec, now_ns: int) -> Refusal | None:
@@ -49,37 +60,70 @@ def at_door(
 
 def for_room(
     book: Book,
-    class_: str,
-    pool: str,
+    spec: RequestSpec,
     full: Backpressure,
     tok: int,
     now_ns: int,
     *,
     commit: bool = True,
 ) -> Refusal:
-    """The refusal of a newcomer of `tok` tokens that could wait nowhere.
+    """The refusal of a request of `tok` tokens that cannot wait, or not any longer.
 
-    With `commit` the class's drain clock moves on.
+    With `commit` a promise is given, if one can be.
     """
-    if full.reason is Refused.TOO_LARGE:
-        message = (
-            f"this request is {tok} tokens, and at most {full.limit} may wait in class {class_}: "
-            "it can only be taken when it can start at once"
-        )
-    else:
-        whose = "of yours " if full.reason is Refused.PEER_QUOTA else ""
-        message = (
-            f"{full.used} {full.unit} {whose}are waiting, {full.limit} is the most, and this "
-            f"request is {tok} tokens: come back later"
-        )
-    return Refusal(
+    queue = book.queues[spec.class_]
+    refusal = Refusal(
         full.reason,
-        message,
+        _words(spec, full, tok),
         limit=full.limit,
         used=full.used,
-        retry_after_ns=retry_after_ns(book.queues[class_], full, tok, now_ns, commit=commit),
-        limited_by=book.limited_by(book.pools[pool]),
+        limited_by=book.limited_by(book.pools[spec.pool]),
     )
+    known = book.tickets.presented(spec, now_ns)
+    if known is not None and now_ns < known.due_ns - EARLY_NS:
+        # Too early: the promise holds, and nobody is pushed back by asking again.
+        return replace(refusal, retry_after_ns=known.due_ns - now_ns, ticket=known.name)
+    if not commit:
+        forecast = book.tickets.forecast(queue, spec.principal, full, tok, now_ns)
+        hint_ns = None if forecast is None else forecast.due_ns - now_ns
+        return replace(refusal, retry_after_ns=hint_ns)
+    if known is not None:
+        book.tickets.use(known)
+    hint_ns, ticket = book.tickets.issue(spec, queue, full, tok, now_ns)
+    if hint_ns is None and full.reason is Refused.WONT_MEET_DEADLINE:
+        hint_ns = max(0, full.used - full.limit) * NS_PER_MS
+    return replace(refusal, retry_after_ns=hint_ns, ticket=ticket)
+
+
+def _words(spec: RequestSpec, full: Backpressure, tok: int) -> str:
+    match full.reason:
+        case Refused.TOO_LARGE:
+            return (
+                f"this request is {tok} tokens, and at most {full.limit} may wait in class "
+                f"{spec.class_}: it can only be taken when it can start at once"
+            )
+        case Refused.WONT_MEET_DEADLINE:
+            return (
+                f"it would take about {full.used} ms, and its time ends in {full.limit} ms: "
+                "come back later, or allow more"
+            )
+        case Refused.DISPLACED:
+            return "it had to make room for a higher class: come back later"
+        case _ if full.excess_tok <= 0:
+            return "the room that there is was promised to those who were refused before"
+        case _:
+            whose = "of yours " if full.reason is Refused.PEER_QUOTA else ""
+            return (
+                f"{full.used} {full.unit} {whose}are waiting, {full.limit} is the most, and this "
+                f"request is {tok} tokens: come back later"
+            )
+
+
+def displaced(book: Book, record: Record, tok: int, now_ns: int) -> Refusal:
+    """The refusal of one that leaves its place to a better class."""
+    used_tok, limit_tok = book.queued_tok, book.limits.max_queued_tok
+    full = Backpressure(Refused.DISPLACED, "tokens", limit_tok, used_tok, tok)
+    return for_room(book, record.spec, full, tok, now_ns)
 
 
 def drained(place: int) -> Refusal:

@@ -15,7 +15,13 @@ def due_ns(book: Book, key: Key) -> int | None:
     """When `key` is due as things are, or None."""
     kind, name = key
     if isinstance(name, str):
-        return book.switch_wake_ns if kind is Kind.SWITCH else book.closed.get(name)
+        match kind:
+            case Kind.SWITCH:
+                return book.switch_wake_ns
+            case Kind.PREEMPT:
+                return book.preempt_wake_ns
+            case _:
+                return book.closed.get(name)
     record = book.records.get(name)
     if record is None or record.aborted is not None or record.state is State.SETTLED:
         return None

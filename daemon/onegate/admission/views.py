@@ -1,7 +1,9 @@
 """What the core says about itself: standings, verdicts, the whole view."""
 
+from onegate.admission.arrival import room
 from onegate.admission.book import Book
 from onegate.admission.lifecycle import State
+from onegate.admission.line import Member
 from onegate.admission.model import (
     Binding,
     ClassView,
@@ -11,7 +13,8 @@ from onegate.admission.model import (
     Verdict,
     View,
 )
-from onegate.admission.records import Record, queue_cost
+from onegate.admission.queue import Backpressure
+from onegate.admission.records import Record, queue_cost, reserved_output
 from onegate.admission.refusals import at_door, for_room
 
 
@@ -31,7 +34,7 @@ def standing(book: Book, rid: int, now_ns: int) -> Standing | None:
     if record is None or record.state is not State.QUEUED:
         return None
     spec = record.spec
-    place = book.queues[spec.class_].ahead(record.seq, rid, spec.pool)
+    place = book.queues[spec.class_].ahead(rid)
     ahead = _ahead(book, spec.class_, spec.pool, place)
     closed = spec.class_ in book.closed
     opens_ns = book.closed.get(spec.class_)
@@ -58,18 +61,17 @@ def ask(
     refusal = at_door(book, class_, pool, prompt_tok, max_tok, place=0, now_ns=now_ns)
     if refusal is not None:
         return Verdict(0, refusal=refusal)
-    queue = book.queues[class_]
-    tok = queue_cost(book.pools[pool].capacity, prompt_tok, max_tok)
-    full = book.room(class_, principal, tok)
-    place = queue.waiting_for(pool)
-    starts, binding = _if_it_waited(
-        book, RequestSpec(_ASKED, pool, class_, principal, "", prompt_tok, max_tok, now_ns), tok
-    )
+    pool_ = book.pools[pool]
+    spec = RequestSpec(_ASKED, pool, class_, principal, "", prompt_tok, max_tok, now_ns)
+    reserved_tok = reserved_output(pool_.capacity, spec, pool_.curve(spec))
+    tok = queue_cost(pool_.capacity, prompt_tok, reserved_tok)
+    found = room(book, spec, tok, now_ns)
+    starts, binding, place = _if_it_waited(book, spec, tok, reserved_tok)
     if starts:
         return Verdict(0)
     position = 1 + sum(_ahead(book, class_, pool, place).values())
-    if full is not None:
-        no = for_room(book, class_, pool, full, tok, now_ns, commit=False)
+    if isinstance(found, Backpressure):
+        no = for_room(book, spec, found, tok, now_ns, commit=False)
         return Verdict(position, limited_by=binding, refusal=no)
     return Verdict(
         position,
@@ -83,21 +85,26 @@ _ASKED = -1
 _LAST_SEQ = 1 << 62
 
 
-def _if_it_waited(book: Book, spec: RequestSpec, tok: int) -> tuple[bool, Binding | None]:
-    """Whether this request would start if it stood at the end of its queue, and what limits it.
+def _if_it_waited(
+    book: Book, spec: RequestSpec, tok: int, reserved_tok: int
+) -> tuple[bool, Binding | None, int]:
+    """Whether this request would start if it waited, what limits it, and how many of its class
+    would be before it.
 
-    It stands there for the length of this call.
+    It waits for the length of this call.
     """
     queue, pool = book.queues[spec.class_], book.pools[spec.pool]
-    record = Record(spec, _LAST_SEQ, spec.prompt_tok, 0)
+    account = queue.accounts.enter(spec.principal, spec.flow)
+    record = Record(spec, _LAST_SEQ, spec.prompt_tok, 0, account, reserved_tok)
     book.records[_ASKED] = record
-    queue.add(_ASKED, _LAST_SEQ, spec.pool, spec.principal, tok)
+    queue.add(Member(_ASKED, _LAST_SEQ, account, tok), spec.pool)
     try:
         binding = Binding.CLOSED if spec.class_ in book.closed else book.limited_by(pool)
         chosen = book.next_to_start()
-        return chosen is not None and chosen.record is record, binding
+        return chosen is not None and chosen.record is record, binding, queue.ahead(_ASKED)
     finally:
-        queue.remove(_ASKED, _LAST_SEQ, spec.pool, spec.principal)
+        queue.remove(_ASKED, spec.pool)
+        queue.accounts.leave(account)
         del book.records[_ASKED]
 
 

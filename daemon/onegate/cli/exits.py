@@ -76,6 +76,9 @@ def _advice(error: OnegateError) -> str:
             return "this is a bug: are the daemon and this command of the same version?"
         case NotPermitted():
             return "`onegate whoami` shows what you may do, and why"
+        case RequestError(retry_after=float() as seconds, ticket=str()):
+            wait = "with `onegate ask --wait` a place is kept until then"
+            return f"try again in {seconds:.1f} s; {wait}"
         case RequestError(retry_after=float() as seconds):
             return f"try again in {seconds:.1f} s"
         case Failed(retryable=True):

@@ -32,8 +32,9 @@ def pause(
     """Administrators: close a class to newcomers, for a time or until `onegate unpause`.
 
     What runs goes on; what waits keeps its place and its deadline; newcomers are refused with the
-    time at which the class opens. A class stays closed over a restart of the daemon, unless that
-    keeps its state in memory (usage.directory).
+    time at which the class opens. That is later than --until if its run_window is closed then. A
+    class stays closed over a restart of the daemon, unless that keeps its state in memory
+    (usage.directory).
 
     **Examples**
 

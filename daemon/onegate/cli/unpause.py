@@ -17,7 +17,10 @@ def unpause(
     json: Json = False,
     socket: Socket = None,
 ) -> None:
-    """Administrators: open a class that was paused.
+    """Administrators: open a class that was paused, or is outside its run_window.
+
+    In the latter case it stays open until its run_window would have opened it, and follows that
+    again from there on.
 
     **Examples**
 

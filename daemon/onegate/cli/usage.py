@@ -9,6 +9,7 @@ from onegate.cli.exits import UsageError
 from onegate.cli.options import Json, Socket
 from onegate.cli.status import span
 from onegate.cli.terminal import console, say, say_json, visible
+from onegate.cli.whoami import rations
 from onegate.client.sync import Client
 from onegate.clock import wall_ms
 from onegate.protocol import messages as m
@@ -52,6 +53,8 @@ def usage(
         console().print(table(report.rows))
     else:
         say("nothing was used in that time" if report.everybody else "you used nothing then")
+    for line in rations(report.daily):
+        say(f"today, {line}")
     if not report.everybody and report.rows:
         say("These are your own rows; an administrator sees everybody's.")
     if not report.stored:

@@ -1,6 +1,7 @@
 """`onegate whoami`: who the daemon takes you for, and why."""
 
 from onegate.cli.options import Json, Socket
+from onegate.cli.status import span
 from onegate.cli.terminal import say, say_json
 from onegate.client.sync import Client
 from onegate.protocol import messages as m
@@ -28,6 +29,15 @@ def whoami(*, json: Json = False, socket: Socket = None) -> None:
             say(line)
 
 
+def rations(daily: dict[str, m.DailyUse]) -> list[str]:
+    """One line for each class that may be used so much in a day."""
+    return [
+        f"{class_}: {use.used_tok} of {use.limit_tok} tokens, the day ends in "
+        f"{span(use.resets_in_ms / 1000)}"
+        for class_, use in daily.items()
+    ]
+
+
 def lines(report: m.WhoamiReport) -> list[str]:
     """The report for a person."""
     peer = report.peer
@@ -47,13 +57,15 @@ def lines(report: m.WhoamiReport) -> list[str]:
         for name, has in (("administrator", report.admin), ("delegate", report.delegate))
         if has
     ]
+    treated = "" if report.treated_as is None else f", treated as {report.treated_as} now"
     return [
-        f"class      {report.class_}",
+        f"class      {report.class_}{treated}",
         f"ceiling    {report.ceiling}",
         f"allowed    {', '.join(report.allowed)}",
         f"principal  {report.principal}",
         *([f"rights     {', '.join(rights)}"] if rights else []),
         f"peer       {', '.join(facts)}",
+        *(f"today      {line}" for line in rations(report.daily)),
         "because",
         *(f"  - {why}" for why in report.why),
     ]

@@ -9,6 +9,7 @@ from onegate.config.classes import ORDINARY_CLASS, ClassConfig
 from onegate.config.document import check, load, needs_restart, socket_path
 from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
+from onegate.config.log import LogConfig
 from onegate.config.model import Config, ConfigError, ConfigProblem
 from onegate.config.page import reference, rule_text
 from onegate.config.rules import Grant, Hint
@@ -25,6 +26,7 @@ __all__ = [
     "GateConfig",
     "Grant",
     "Hint",
+    "LogConfig",
     "PoolFacts",
     "ScriptedConfig",
     "ScriptedPool",

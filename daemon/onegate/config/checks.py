@@ -9,6 +9,7 @@ from onegate.config.engine import EngineConfig
 from onegate.config.gate import GateConfig
 from onegate.config.model import Config, ConfigProblem
 from onegate.config.units import MAX_SOCKET_PATH_BYTES
+from onegate.config.window import parse
 
 # path of the key to blame, what is wrong with it, other keys that the judgement rests on
 _Say = Callable[..., None]
@@ -133,6 +134,11 @@ def _class(cls: ClassConfig, say: _Say) -> None:
         if value is None or value > bound:
             shown = "none" if value is None else value
             say(f"{at}.{low}", f"{shown} is above {high} ({bound})", f"{at}.{high}")
+    for i, text in enumerate(cls.run_window):
+        try:
+            parse(text)
+        except ValueError as error:
+            say(f"{at}.run_window[{i}]", str(error), f"{at}.run_window")
 
 
 def _between_classes(classes: tuple[ClassConfig, ...], say: _Say) -> None:
@@ -188,6 +194,28 @@ def warnings(config: Config, pools: tuple[PoolFacts, ...] = ()) -> list[ConfigPr
         if cls.timeout_ms is not None and cls.timeout_ms > cls.safety_timeout_s * 1000:
             text = f"{cls.safety_timeout_s:g} s end requests before timeout_ms ({cls.timeout_ms})"
             found.append(ConfigProblem(f"class.{cls.name}.safety_timeout_s", text))
+        if cls.daily_tok is not None and cls.daily_tok < cls.max_tokens_default:
+            text = f"below max_tokens_default ({cls.max_tokens_default}): one answer may use it up"
+            found.append(ConfigProblem(f"class.{cls.name}.daily_tok", text))
+    found.extend(_nobody_below(config.classes))
+    return found
+
+
+def _nobody_below(classes: tuple[ClassConfig, ...]) -> list[ConfigProblem]:
+    """Keys that speak of lower classes where there are none. `classes`: best first."""
+    found: list[ConfigProblem] = []
+    for i, cls in enumerate(classes):
+        at, below = f"class.{cls.name}", classes[i + 1 :]
+        if cls.preempt == "lower_rank" and not any(other.preemptible for other in below):
+            text = 'no class of a lower rank is preemptible, so nothing is stopped: say "never"'
+            found.append(ConfigProblem(f"{at}.preempt", text))
+        if cls.itl_target_ms is not None and not below:
+            text = "there is no class of a lower rank to hold back"
+            found.append(ConfigProblem(f"{at}.itl_target_ms", text))
+        for key in ("behaviour_live", "behaviour_starts_per_min"):
+            if getattr(cls, key) is not None and not below:
+                text = "there is no class of a lower rank to be treated as"
+                found.append(ConfigProblem(f"{at}.{key}", text))
     return found
 
 

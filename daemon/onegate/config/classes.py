@@ -4,11 +4,27 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from onegate.config.units import FloorShare, Milliseconds, Name, Rank, Seconds, Share, Tok, why
+from onegate.config.units import (
+    Count,
+    DailyTok,
+    FloorShare,
+    Milliseconds,
+    MillisecondsOrZero,
+    Name,
+    Rank,
+    Seconds,
+    Share,
+    Tok,
+    Windows,
+    why,
+)
 
 
 class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[class]]`. A new name starts from these defaults, which are those of `loop`."""
+    """One `[[class]]`. A new name starts from these defaults.
+
+    They are those of `loop` without its floor, its preemption and its bounds on behaviour.
+    """
 
     name: Annotated[Name, why("what requests, grants and hints call it")]
     rank: Annotated[Rank, why("0 is served first; no two classes share one")]
@@ -43,8 +59,46 @@ class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         FloorShare, why("of the tokens while it has work, however busy the others are", "share")
     ] = 0.0
     when_closed: Annotated[
-        Literal["refuse", "wait"], why("while paused: refuse newcomers, or let them queue")
+        Literal["refuse", "wait"],
+        why("while paused or outside run_window: refuse newcomers, or let them queue"),
     ] = "refuse"
+    run_window: Annotated[
+        Windows,
+        why(
+            "when it may start requests, by the local clock; empty: always. Days are those on "
+            "which a time begins, every day if none are named"
+        ),
+    ] = ()
+    preempt: Annotated[
+        Literal["never", "lower_rank"],
+        why("whether running requests of lower, preemptible classes are stopped to make room"),
+    ] = "never"
+    preemptible: Annotated[
+        bool, why("whether a better class may stop its running requests, which then go on later")
+    ] = True
+    preempt_grace_ms: Annotated[
+        MillisecondsOrZero, why("how long a better one waits before it stops one of these", "ms")
+    ] = 2000
+    itl_target_ms: Annotated[
+        Milliseconds | None,
+        why(
+            "while it has requests in the engine, lower classes get only as many seats as leave "
+            "the time between two tokens this short",
+            "ms",
+        ),
+    ] = None
+    behaviour_live: Annotated[
+        Count | None,
+        why("a program with more live requests is treated as the next lower class", "requests"),
+    ] = None
+    behaviour_starts_per_min: Annotated[
+        Count | None,
+        why("a program that starts more is treated as the next lower class", "requests a minute"),
+    ] = None
+    daily_tok: Annotated[
+        DailyTok | None,
+        why("prompt and answer of one user in a day, which is one of `onegate usage`", "tokens"),
+    ] = None
 
 
 SHIPPED_CLASSES: tuple[ClassConfig, ...] = (
@@ -60,8 +114,20 @@ SHIPPED_CLASSES: tuple[ClassConfig, ...] = (
         timeout_ms=600_000,
         timeout_ms_max=900_000,
         safety_timeout_s=900.0,
+        preempt="lower_rank",
+        preemptible=False,
+        preempt_grace_ms=0,
+        behaviour_live=4,
+        behaviour_starts_per_min=20,
     ),
-    ClassConfig(name="loop", rank=1, floor_share=0.05),
+    ClassConfig(
+        name="loop",
+        rank=1,
+        floor_share=0.05,
+        preempt="lower_rank",
+        behaviour_live=16,
+        behaviour_starts_per_min=240,
+    ),
     ClassConfig(
         name="batch",
         rank=2,
@@ -75,6 +141,7 @@ SHIPPED_CLASSES: tuple[ClassConfig, ...] = (
         timeout_ms_max=None,
         safety_timeout_s=7200.0,
         floor_share=0.05,
+        preempt_grace_ms=0,
     ),
 )
 

@@ -11,6 +11,7 @@ from onegate.config.checks import contradictions
 from onegate.config.classes import SHIPPED_CLASSES, ClassConfig
 from onegate.config.engine import EngineConfig
 from onegate.config.gate import GateConfig
+from onegate.config.log import LogConfig
 from onegate.config.model import Config, ConfigError, ConfigProblem
 from onegate.config.read import Reader, nearest, show
 from onegate.config.rules import Grant, Hint, shipped_grants
@@ -26,7 +27,7 @@ MAX_CONFIG_BYTES = 1024 * 1024
 MAX_CLASSES = 16
 MAX_RULES = 256
 
-_TOP = ("engine", "gate", "usage", "class", "grant", "hint")
+_TOP = ("engine", "gate", "usage", "log", "class", "grant", "hint")
 
 
 class _Named(Struct):
@@ -54,6 +55,7 @@ def check(text: str, *, own_uid: int | None = None) -> Config:
         engine=reader.table(EngineConfig, document.get("engine", {}), "engine") or EngineConfig(),
         gate=reader.table(GateConfig, document.get("gate", {}), "gate") or GateConfig(),
         usage=reader.table(UsageConfig, document.get("usage", {}), "usage") or UsageConfig(),
+        log=reader.table(LogConfig, document.get("log", {}), "log") or LogConfig(),
         classes=tuple(sorted(classes, key=lambda cls: cls.rank)),
         grants=_grants(reader, document.get("grant", []), names),
         hints=_hints(reader, document.get("hint", []), names),
@@ -209,7 +211,7 @@ def needs_restart(old: Config, new: Config) -> list[str]:
     """The changed keys that a reload cannot apply, as paths; the rest of `new` may be taken."""
     return [
         f"{table}.{key}"
-        for table in ("engine", "gate", "usage")
+        for table in ("engine", "gate", "usage", "log")
         for key, (field, shape) in shapes(type(getattr(new, table))).items()
         if shape.extra("restart")
         and getattr(getattr(old, table), field.name) != getattr(getattr(new, table), field.name)

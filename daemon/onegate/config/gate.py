@@ -10,7 +10,9 @@ from onegate.config.units import (
     Count,
     CountOrZero,
     Line,
+    MillisecondsOrZero,
     Seconds,
+    ShareOrZero,
     SocketMode,
     Tok,
     why,
@@ -67,6 +69,24 @@ class GateConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     floor_quantum_tok: Annotated[
         Tok, why("a floor grant is left in peace for this many, or it never finishes", "tokens")
     ] = 256
+    preempt_delta_ms: Annotated[
+        MillisecondsOrZero,
+        why("nobody is stopped for a request that probably gets a seat within this anyway", "ms"),
+    ] = 250
+    recompute_budget: Annotated[
+        ShareOrZero,
+        why("of a class's tokens, what preemption may have computed a second time", "share"),
+    ] = 0.15
+    probe_after_refusals: Annotated[
+        Count,
+        why(
+            "refusals by prediction in a row, after which one request is let in to see", "requests"
+        ),
+    ] = 8
+    ticket_grace: Annotated[
+        ShareOrZero,
+        why("room beyond a full queue for those who come back when they were told to", "share"),
+    ] = 0.25
 
     sessions_per_uid: Annotated[
         Count, why("one user's programs leave connections for the others", "connections")

@@ -7,6 +7,7 @@ from msgspec import Struct
 from onegate.config.classes import SHIPPED_CLASSES, ClassConfig
 from onegate.config.engine import EngineConfig
 from onegate.config.gate import GateConfig
+from onegate.config.log import LogConfig
 from onegate.config.rules import SHIPPED_HINTS, Grant, Hint, shipped_grants
 from onegate.config.usage import UsageConfig
 
@@ -44,6 +45,7 @@ class Config(Struct, frozen=True, kw_only=True):
     engine: EngineConfig = EngineConfig()
     gate: GateConfig = GateConfig()
     usage: UsageConfig = UsageConfig()
+    log: LogConfig = LogConfig()
     classes: tuple[ClassConfig, ...] = SHIPPED_CLASSES
     grants: tuple[Grant, ...] = ()
     hints: tuple[Hint, ...] = ()

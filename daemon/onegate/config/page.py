@@ -8,6 +8,7 @@ from msgspec import NODEFAULT, Struct, structs
 from onegate.config.classes import SHIPPED_CLASSES, ClassConfig
 from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
+from onegate.config.log import LogConfig
 from onegate.config.rules import SHIPPED_HINTS, Grant, Hint, shipped_grants
 from onegate.config.shape import NONE_WORD, Shape, shapes
 from onegate.config.usage import UsageConfig
@@ -32,6 +33,7 @@ def reference() -> str:
         _table("[[engine.scripted.pools]]", ScriptedPool),
         _table("[gate]", GateConfig),
         _table("[usage]", UsageConfig),
+        _table("[log]", LogConfig),
         _classes(),
         _rules("[[grant]]", Grant, shipped_grants(None)),
         "A daemon that a plain user starts by hand adds, last: that user's `uid`, "
@@ -54,6 +56,8 @@ def toml_value(value: object, shape: Shape | None = None) -> str:
         return f"{value:g}"
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, tuple) and not any(isinstance(entry, Struct) for entry in value):
+        return f"[{', '.join(toml_value(entry) for entry in value)}]"
     return "see below"
 
 

@@ -42,7 +42,7 @@ class Shape:
         if get_origin(self.base) is not tuple:
             return None
         entry = get_args(self.base)[0]
-        return entry if issubclass(entry, Struct) else None
+        return entry if isinstance(entry, type) and issubclass(entry, Struct) else None
 
     def _last(self, attribute: str) -> Any:
         found = [value for meta in self.metas if (value := getattr(meta, attribute)) is not None]

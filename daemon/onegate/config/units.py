@@ -26,11 +26,14 @@ def _form(text: str) -> Meta:
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 CountOrZero = Annotated[int, Meta(ge=0, le=1_000_000)]
 Tok = Annotated[int, Meta(ge=1, le=100_000_000)]
+DailyTok = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=31_536_000_000)]  # a year
+MillisecondsOrZero = Annotated[int, Meta(ge=0, le=31_536_000_000)]
 Seconds = Annotated[float, Meta(ge=0.001, le=31_536_000.0)]  # a year
 CostMs = Annotated[float, Meta(ge=0.0, le=3_600_000.0)]
 Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
 Share = Annotated[float, Meta(gt=0.0, le=1.0)]
+ShareOrZero = Annotated[float, Meta(ge=0.0, le=1.0)]
 FloorShare = Annotated[float, Meta(ge=0.0, le=0.9)]
 Rank = Annotated[int, Meta(ge=0, le=1000)]
 # (uid_t)-1 means "no change" to the kernel and is nobody's.
@@ -60,6 +63,12 @@ AppGlob = Annotated[
     str,
     Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+\Z"),
     _form("a name, or a pattern with * and ?"),
+]
+# The text of each is judged by `window.parse`, which says what is wrong with it.
+Windows = Annotated[
+    tuple[Annotated[str, Meta(max_length=255)], ...],
+    Meta(max_length=16),
+    _form('an array of times such as "22:00-06:00" or "sat,sun 00:00-24:00", at most 16'),
 ]
 # Read and write for the owner is the least that lets anybody connect; execute means nothing here.
 SocketMode = Annotated[

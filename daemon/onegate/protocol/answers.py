@@ -238,8 +238,20 @@ class StatusReport(_Reply, frozen=True, tag="status_report"):
     requests: list[RequestStatus] | None = None
 
 
+class DailyUse(_Part, frozen=True):
+    """What the caller has used today of what it may use of a class in a day (UTC)."""
+
+    limit_tok: Count
+    used_tok: Count
+    resets_in_ms: Count
+
+
 class WhoamiReport(_Reply, frozen=True, tag="whoami_report"):
-    """Answer to `Whoami`: facts, decision and the rules behind it."""
+    """Answer to `Whoami`: facts, decision and the rules behind it.
+
+    `treated_as` is the lower class that a request gets now for what this program does; the last of
+    `why` says so too. `daily` are the rations of the day, by class.
+    """
 
     id: RequestId
     peer: PeerFacts
@@ -250,6 +262,8 @@ class WhoamiReport(_Reply, frozen=True, tag="whoami_report"):
     why: list[str]
     delegate: bool = False
     admin: bool = False
+    treated_as: str | None = None
+    daily: dict[str, DailyUse] = {}
 
 
 class MetricsReport(_Reply, frozen=True, tag="metrics_report"):
@@ -280,13 +294,14 @@ class UsageReport(_Reply, frozen=True, tag="usage_report"):
     """Answer to `GetUsage`: rows by day, the oldest first.
 
     `everybody`: the rows of all principals, not only the caller's own. `stored`: they are kept on
-    disk, and outlive the daemon.
+    disk, and outlive the daemon. `daily`: the caller's own rations of the day, by class.
     """
 
     id: RequestId
     rows: list[UsageRow]
     everybody: bool = False
     stored: bool = False
+    daily: dict[str, DailyUse] = {}
 
 
 class Ack(_Reply, frozen=True, tag="ack"):

@@ -73,6 +73,7 @@ class NoticeCode(OpenEnum):
     USAGE_UNWRITTEN = "usage_unwritten"
     CLOSED_UNWRITTEN = "closed_unwritten"
     STATE_DAMAGED = "state_damaged"
+    CLASS_LOWERED = "class_lowered"
 
 
 @dataclass(frozen=True, slots=True)

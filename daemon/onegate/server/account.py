@@ -12,26 +12,34 @@ from onegate.server.outcome import Outcome
 # Quantiles for people are over the last so many requests of a class.
 RECENT = 256
 
+# How much later than predicted; what came sooner is negative.
+ERROR_BUCKETS_S = (
+    *(-60.0, -10.0, -5.0, -2.5, -1.0, -0.5, -0.25, -0.1, -0.025, 0.0),
+    *(0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+)
+
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0)
 
 
 class Histogram:
-    """Seconds in cumulative buckets, as Prometheus wants them."""
+    """Seconds in cumulative buckets up to each of `bounds_s`, as Prometheus wants them."""
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BUCKETS_S) + 1)
+    def __init__(self, bounds_s: tuple[float, ...] = BUCKETS_S) -> None:
+        self._bounds_s = bounds_s
+        self._counts = [0] * (len(bounds_s) + 1)
         self.sum_s = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one observation."""
-        place = next((i for i, most in enumerate(BUCKETS_S) if seconds <= most), len(BUCKETS_S))
+        bounds_s = self._bounds_s
+        place = next((i for i, most in enumerate(bounds_s) if seconds <= most), len(bounds_s))
         self._counts[place] += 1
         self.sum_s += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
         """`(upper bound, observations up to it)`, ending with `+Inf`."""
         total, out = 0, []
-        for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), self._counts, strict=True):
+        for bound, count in zip((*map(str, self._bounds_s), "+Inf"), self._counts, strict=True):
             total += count
             out.append((bound, float(total)))
         return out
@@ -39,7 +47,11 @@ class Histogram:
 
 @dataclass
 class ClassAccount:
-    """The counts of one class. `reasons` has one count for each ending with a reason."""
+    """The counts of one class. `reasons` has one count for each ending with a reason.
+
+    `preempted` counts stops to make room, `discarded_tok` the output that was made for nothing
+    then; `ttft_error` is how much later than predicted the first token of those came that waited.
+    """
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     rejected: Counter[Reason] = field(default_factory=Counter)
@@ -47,9 +59,12 @@ class ClassAccount:
     admitted: int = 0
     prompt_tok: int = 0
     output_tok: int = 0
+    preempted: int = 0
+    discarded_tok: int = 0
     queue: Histogram = field(default_factory=Histogram)
     ttft: Histogram = field(default_factory=Histogram)
     e2e: Histogram = field(default_factory=Histogram)
+    ttft_error: Histogram = field(default_factory=lambda: Histogram(ERROR_BUCKETS_S))
     recent_ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
 
@@ -71,6 +86,8 @@ class Accounts:
         self.sessions_refused = 0
         self.protocol_offences = 0
         self.usage_write_failures = 0
+        # By the class that was asked for and the one that it was.
+        self.lowered: Counter[tuple[str, str]] = Counter()
 
     def of(self, class_: str) -> ClassAccount:
         """The account of a class; `class_` must come from the configuration."""
@@ -82,6 +99,12 @@ class Accounts:
         account.outcomes[Outcome.REJECTED] += 1
         account.reasons[Outcome.REJECTED, reason] += 1
         account.rejected[reason] += 1
+
+    def preempted(self, class_: str, *, discarded_tok: int) -> None:
+        """Count a request that was stopped to make room; so much output begins anew."""
+        account = self.of(class_)
+        account.preempted += 1
+        account.discarded_tok += discarded_tok
 
     def request_ended(
         self, live: LiveRequest, outcome: Outcome, reason: Reason | None, now_ns: int
@@ -103,3 +126,5 @@ class Accounts:
             ttft_ns = live.first_text_ns - live.arrived_ns
             account.ttft.add(ttft_ns / 1e9)
             account.recent_ttft_ms.append(ttft_ns / 1e6)
+            if live.predicted_ns is not None:
+                account.ttft_error.add((ttft_ns - live.predicted_ns) / 1e9)

@@ -40,7 +40,7 @@ class Answer:
 
     def __init__(self, live: LiveRequest, *, stream: bool, want_tok_ids: bool) -> None:
         self._live = live
-        self._stream = stream
+        self._stream = self._streams = stream
         self._want_tok_ids = want_tok_ids
         self._held: list[Chunk] = []
         self.tok_ids: list[int] = []
@@ -73,8 +73,13 @@ class Answer:
         else:
             self._held.append(out)
 
+    def hold(self) -> None:
+        """Show nothing more until the end, or until it begins anew."""
+        self._stream = False
+
     def restart(self) -> None:
-        """The engine lost this run and nobody has seen its output: begin again from nothing."""
+        """This run is over and nobody has seen its output: begin again from nothing."""
+        self._stream = self._streams
         self._held.clear()
         self.tok_ids.clear()
         self.shown_chars = 0
@@ -115,4 +120,5 @@ def timings(live: LiveRequest, now_ns: int, cached_tok: int | None, *, preempted
         tok_per_s=rate,
         cached_tok=cached_tok,
         preempted=preempted,
+        predicted_wait_ms=None if live.predicted_ns is None else live.predicted_ns / NS_PER_MS,
     )

@@ -17,6 +17,8 @@ from onegate.server.account import Accounts
 from onegate.server.classify import compile_rules
 from onegate.server.closures import IN_MEMORY, Closures, unknown_after_restart
 from onegate.server.engineroom import EngineRoom
+from onegate.server.event_lines import Began
+from onegate.server.event_log import EventLog
 from onegate.server.gate import Gate
 from onegate.server.inbound import InboundBytes
 from onegate.server.kernel import LinuxKernel
@@ -62,6 +64,7 @@ class App:
 
     # A disk that is only slow gets there; one that hangs must not hold up the end.
     STATE_STOP_S = 5.0
+    EVENTS_STOP_S = 5.0
 
     def __init__(
         self,
@@ -87,12 +90,22 @@ class App:
         )
         accounts = Accounts()
         inbound = InboundBytes(config.gate.inbound_bytes, config.gate.inbound_bytes_per_principal)
-        pools = tuple(pool_spec(pool) for pool in self._engine.pools())
-        gate = Gate(
+        began = Began(
             gate_limits(config),
             class_specs(config),
-            pools,
+            tuple(pool_spec(pool) for pool in self._engine.pools()),
+        )
+        self._events: EventLog | None = None
+        if config.log.events_path is not None:
+            self._events = EventLog(
+                config.log.events_path, config.log.events_max_bytes, began=began, log=log
+            )
+        gate = Gate(
+            began.limits,
+            began.classes,
+            began.pools,
             on_load=lambda model: self._room.load(model),
+            on_step=None if self._events is None else self._events.record,
         )
         reporter = Reporter(
             gate=gate,
@@ -199,6 +212,8 @@ class App:
         self._log.event(
             Event.STARTING, version=__version__, engine=self.services.config.engine.kind
         )
+        if self._events is not None:
+            self._events.begin()
         server = None
         try:
             # Before the engine, which is not to load what would have to be unloaded at once.
@@ -211,6 +226,7 @@ class App:
                 backlog=self.services.config.gate.socket_backlog,
                 **KEEP_PATH,
             )
+            self.services.hours.review()
             self._log.event(Event.SERVING, path=self._listener.path)
             lifecycle.serving()
             self._vital.spawn(lifecycle.report(self.services), name="systemd")
@@ -238,8 +254,10 @@ class App:
         if self._state is not None:
             await self._state.aclose(self.STATE_STOP_S)
         services.release.close()
-        services.pauses.close()
+        services.hours.close()
         services.gate.close()
+        if self._events is not None:
+            await self._events.aclose(self.EVENTS_STOP_S)
         services.gate.validate()
         self._log.event(Event.STOPPED)
 
@@ -269,6 +287,7 @@ class App:
             config.gate.inbound_bytes, config.gate.inbound_bytes_per_principal
         )
         services.gate.change_limits(gate_limits(config), class_specs(config))
+        services.hours.review()
         self._log.event(Event.CONFIG_RELOADED)
 
     def _loop_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -14,7 +14,13 @@ from onegate.server.closures import Closure, Closures, unknown_after_restart
 from onegate.server.generate import count_tokens, generate, lease
 from onegate.server.greeting import peer_facts
 from onegate.server.log import Event
-from onegate.server.outcome import CANCELLED, CANCELLED_BY_ADMIN, Outcome, RequestEnded
+from onegate.server.outcome import (
+    CANCELLED,
+    CANCELLED_BY_ADMIN,
+    Ending,
+    Outcome,
+    RequestEnded,
+)
 from onegate.server.report import limited_by, request_rows
 from onegate.server.request import NS_PER_MS, ending_of, too_long
 from onegate.server.session import Session
@@ -43,7 +49,12 @@ def _settle(session: Session, message: m.Settle) -> None:
 
 def _capacity(session: Session, message: m.Capacity) -> None:
     services = session.services
-    class_ = services.class_config(session.class_for(message.class_))
+    asked = session.class_for(message.class_)
+    treatment = services.treatment(session.principal, session.decision.flow, asked)
+    class_ = services.class_config(treatment.class_)
+    if (rationed := services.rationed(session.principal, class_.name)) is not None:
+        session.send(refusing_report(message.id, rationed))
+        return
     pool = find_pool(services.pools(), message.model or session.model)
     verdict = services.gate.ask(
         pool=pool.model,
@@ -59,16 +70,7 @@ def capacity_report(id: int, verdict: Verdict) -> m.CapacityReport:
     """The core's verdict as a reply."""
     if verdict.refusal is not None:
         ending = ending_of(verdict.refusal, Outcome.REJECTED)
-        return m.CapacityReport(
-            id=id,
-            verdict="refuse",
-            position=verdict.position,
-            reason=ending.reason,
-            limited_by=ending.limited_by,
-            limit=ending.limit,
-            used=ending.used,
-            retry_after_ms=ending.retry_after_ms,
-        )
+        return refusing_report(id, ending, position=verdict.position)
     wait_ns = verdict.expected_wait_ns
     return m.CapacityReport(
         id=id,
@@ -76,6 +78,20 @@ def capacity_report(id: int, verdict: Verdict) -> m.CapacityReport:
         position=verdict.position,
         expected_wait_ms=None if wait_ns is None else wait_ns // NS_PER_MS,
         limited_by=limited_by(verdict.limited_by),
+    )
+
+
+def refusing_report(id: int, ending: Ending, *, position: int = 0) -> m.CapacityReport:
+    """What would be refused, and the place it would have had."""
+    return m.CapacityReport(
+        id=id,
+        verdict="refuse",
+        position=position,
+        reason=ending.reason,
+        limited_by=ending.limited_by,
+        limit=ending.limit,
+        used=ending.used,
+        retry_after_ms=ending.retry_after_ms,
     )
 
 
@@ -90,7 +106,9 @@ def _status(session: Session, message: m.GetStatus) -> None:
 
 
 def _whoami(session: Session, message: m.Whoami) -> None:
-    decision = session.decision
+    decision, services = session.decision, session.services
+    treatment = services.treatment(decision.principal, decision.flow, decision.class_)
+    lowered = treatment.detail
     session.send(
         m.WhoamiReport(
             id=message.id,
@@ -99,9 +117,11 @@ def _whoami(session: Session, message: m.Whoami) -> None:
             class_=decision.class_,
             ceiling=decision.ceiling,
             allowed=list(decision.allowed),
-            why=list(decision.why),
+            why=[*decision.why, *([] if lowered is None else [lowered])],
             delegate=decision.delegate,
             admin=decision.admin,
+            treated_as=None if lowered is None else treatment.class_,
+            daily=services.quotas.of(decision.principal, clock.wall_ms()),
         )
     )
 
@@ -130,7 +150,7 @@ def _pause(session: Session, message: m.Pause) -> None:
     )
 
     def close() -> bool:
-        session.services.pauses.begin(closure)
+        session.services.hours.pause(closure)
         return True
 
     _ack_once_kept(session, message.id, "pause", class_, close)
@@ -169,7 +189,7 @@ def _unpause(session: Session, message: m.Unpause) -> None:
     class_ = _known_class(session, message.class_)
     services = session.services
 
-    end = partial(services.pauses.end, class_, session.principal)
+    end = partial(services.hours.unpause, class_, session.principal)
     _ack_once_kept(session, message.id, "unpause", class_, end)
 
 
@@ -201,6 +221,7 @@ def _usage(session: Session, message: m.GetUsage) -> None:
             rows=[wire_row(row) for row in rows],
             everybody=everybody,
             stored=usage.stored and not usage.unwritten,
+            daily=session.services.quotas.of(session.principal, clock.wall_ms()),
         )
     )
 

@@ -3,10 +3,11 @@
 `async with gate.admit(spec, on_abort) as permit:` waits for the grant and gives the permit back on
 every way out. Release is synchronous and cannot be interrupted. The ways out, each with a test:
 
-refused at the door · expired waiting · cancelled waiting · connection lost waiting · grant and
-cancel in the same loop turn · engine refuses · engine dies before the first token · engine dies
-mid-stream · malformed engine bytes · slow reader · deadline mid-stream · client gone mid-stream ·
-lease settled · drain · safety timeout · any BaseException
+refused at the door · expired waiting · displaced · cancelled waiting · connection lost waiting ·
+grant and cancel in the same loop turn · engine refuses · engine dies before the first token ·
+engine dies mid-stream · malformed engine bytes · slow reader · deadline mid-stream · client gone
+mid-stream · preempted, then client gone · preempted, then finished in the same step · lease
+settled · drain · safety timeout · any BaseException
 
 After each: the ledger is conserved, one outcome is counted, and the seat is either free or
 quarantined until the engine confirms.
@@ -58,8 +59,13 @@ class Permit:
         self._grant: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held = False
         self._seat: int | None = None
+        self._vacant = asyncio.Event()
         self._output_tok = 0
         self.seat_lost = False
+        self.predicted_ns: int | None = None
+        # Asked to make room; whoever runs the request stops it and calls `requeue`, or finishes.
+        self.preempted = False
+        self.on_preempt: Callable[[], None] | None = None
 
     def _granted(self, now_ns: int) -> None:
         self._held = True
@@ -68,6 +74,11 @@ class Permit:
         # tells it that there is a grant to give back.
         if not self._grant.done():
             self._grant.set_result(None)
+
+    def _preempt(self) -> None:
+        self.preempted = True
+        if self.on_preempt is not None:
+            self.on_preempt()
 
     def _refused(self, refusal: Refusal, *, queued: bool) -> None:
         if not self._grant.done():
@@ -81,6 +92,7 @@ class Permit:
         assert self._held
         assert self._seat is None
         self._seat = self._gate._open_seat(self)
+        self._vacant.clear()
         self.seat_lost = False
         return self._seat
 
@@ -91,10 +103,10 @@ class Permit:
     # An aborted request may have items left that its reader takes before it notices; a permit that
     # has gone back says nothing more to the core.
 
-    def counted(self, prompt_tok: int) -> None:
-        """The engine has counted the prompt."""
+    def counted(self, prompt_tok: int, cached_tok: int) -> None:
+        """The engine has counted the prompt, and has `cached_tok` of what it is given computed."""
         if self._held:
-            self._gate._apply(events.Counted(self.spec.rid, prompt_tok))
+            self._gate._apply(events.Counted(self.spec.rid, prompt_tok, cached_tok))
 
     def prefilled(self, prefilled_tok: int) -> None:
         """So many prompt tokens are computed (cumulative)."""
@@ -117,18 +129,25 @@ class Permit:
         if self._seat is None:
             self._gate._apply(events.SeatFreed(self.spec.rid))
 
-    async def requeue(self) -> None:
-        """The engine lost this request and nobody has seen output: wait again at the old place.
+    async def seat_vacant(self) -> None:
+        """Wait until the engine has confirmed that nothing of this request runs in its seat."""
+        if self._seat is not None:
+            await self._vacant.wait()
 
-        Raises `NotAdmitted` when the new wait ends without a grant; the permit is gone then.
+    async def requeue(self, kept_tok: int = 0) -> None:
+        """Wait again at the old place, with `kept_tok` tokens of output to go on from.
+
+        The engine lost this request and nobody has seen output of it, or it was `preempted`, and
+        its seat is vacant. Raises `NotAdmitted` when the new wait ends without a grant; the permit
+        is gone then.
         """
         assert self._held
-        self._held = False
+        self._held = self.preempted = False
         self._gate._forget_seat(self)
         self._grant = asyncio.get_running_loop().create_future()
         self._gate._waiting[self.spec.rid] = self
         self._gate._permits.pop(self.spec.rid, None)
-        self._gate._apply(events.Requeued(self.spec.rid))
+        self._gate._apply(events.Requeued(self.spec.rid, kept_tok))
         await self._gate._wait(self, None)
 
 
@@ -141,9 +160,11 @@ class Gate:
         classes: tuple[ClassSpec, ...],
         pools: tuple[PoolSpec, ...],
         on_load: Callable[[str], None],
+        on_step: Callable[[int, events.Event, list[effects.Effect]], None] | None = None,
     ) -> None:
         self._core = Controller(limits, classes, pools)
         self._on_load = on_load
+        self._on_step = on_step
         self._waiting: dict[int, Permit] = {}
         self._permits: dict[int, Permit] = {}
         self._seats: dict[int, Permit] = {}
@@ -221,6 +242,7 @@ class Gate:
         an engine that was lost may still confirm late."""
         permit = self._seats.pop(seat, None)
         if permit is not None:
+            permit._vacant.set()
             self._apply(events.SeatFreed(permit.spec.rid))
 
     def engine_lost(self, seats: list[int]) -> None:
@@ -288,7 +310,10 @@ class Gate:
     def _apply(self, event: events.Event) -> None:
         now_ns = clock.monotonic_ns()
         aborted = []
-        for effect in self._core.handle(event, now_ns):
+        made = self._core.handle(event, now_ns)
+        if self._on_step is not None:
+            self._on_step(now_ns, event, made)
+        for effect in made:
             match effect:
                 case effects.Grant(rid):
                     permit = self._waiting.pop(rid)
@@ -302,8 +327,10 @@ class Gate:
                     aborted.append(permit)
                 case effects.LoadPool(model):
                     self._on_load(model)
-                case effects.Queue():
-                    pass
+                case effects.Preempt(rid):
+                    self._permits[rid]._preempt()
+                case effects.Queue(rid, predicted_ns):
+                    self._waiting[rid].predicted_ns = predicted_ns
         self._arm()
         # Only now: what the core makes of it must not overtake what it has said already.
         for permit in aborted:

@@ -9,7 +9,7 @@ from onegate.config import ClassConfig
 from onegate.engines.base import EngineBroke, EngineUnavailable, PoolState
 from onegate.protocol import messages as m
 from onegate.protocol.content import Usage
-from onegate.protocol.errors import Phase, Reason
+from onegate.protocol.errors import NoticeCode, Phase, Reason
 from onegate.server.answer import Answer
 from onegate.server.checks import find_pool
 from onegate.server.live import LiveRequest
@@ -33,8 +33,8 @@ def generate(session: Session, message: m.Generate) -> None:
     """Start a `Generate`."""
     live = session.open(message.id, "generate", message.class_)
     services = session.services
-    # Looked up now: a reload may take the class away before the task begins.
-    class_ = services.class_config(live.class_)
+    # Looked up now: what held when it came holds to its end, also across a reload.
+    class_, asked_class = map(services.class_config, (live.class_, live.asked_class))
 
     async def body() -> None:
         plan = plan_generate(
@@ -42,13 +42,14 @@ def generate(session: Session, message: m.Generate) -> None:
             live,
             pool=find_pool(services.pools(), message.model or session.model),
             spec_class=class_,
+            asked_class=asked_class,
             flow=session.decision.flow,
             sizes=services.sizes,
         )
         live.prompt_tok = plan.spec.prompt_tok
         with _inbound(session, plan.held_bytes):
             if plan.must_count:
-                plan = await _counted(session, plan, class_)
+                plan = await _counted(session, plan, asked_class)
                 live.prompt_tok = plan.spec.prompt_tok
             await _admitted(session, live, message, plan)
 
@@ -68,7 +69,7 @@ def _inbound(session: Session, n_bytes: int) -> Iterator[None]:
         inbound.refund(principal, n_bytes)
 
 
-async def _counted(session: Session, plan: Plan, class_: ClassConfig) -> Plan:
+async def _counted(session: Session, plan: Plan, asked_class: ClassConfig) -> Plan:
     """The plan with the engine's count, or as it is when the engine cannot say or takes too long:
     then it finds out itself, once it runs the request."""
     request = plan.request
@@ -83,13 +84,16 @@ async def _counted(session: Session, plan: Plan, class_: ClassConfig) -> Plan:
             )
     except (TimeoutError, EngineUnavailable, EngineBroke):
         return plan
-    return with_count(plan, count.n_tok, class_)
+    return with_count(plan, count.n_tok, asked_class)
 
 
 async def _admitted(session: Session, live: LiveRequest, message: m.Generate, plan: Plan) -> None:
     services = session.services
     answer = Answer(live, stream=message.stream, want_tok_ids=message.prompt_token_ids is not None)
-    relay = Relay(services.engine, plan, live, answer, services.sizes)
+    lowered = None if live.start is None else live.start.treatment.detail
+    if lowered is not None:
+        answer.notices.append(m.Notice(code=NoticeCode.CLASS_LOWERED, detail=lowered))
+    relay = Relay(services.engine, plan, live, answer, services.sizes, services.accounts)
     live.phase = Phase.QUEUED
     async with services.gate.admit(
         plan.spec, _aborter(live), _progress(session, live, message.progress)
@@ -116,7 +120,7 @@ def lease(session: Session, message: m.Lease) -> None:
     """Start a `Lease`: a permit and a seat without our generating anything."""
     live = session.open(message.id, "lease", message.class_)
     services = session.services
-    class_ = services.class_config(live.class_)
+    class_, asked_class = map(services.class_config, (live.class_, live.asked_class))
 
     async def body() -> None:
         spec = plan_lease(
@@ -124,6 +128,7 @@ def lease(session: Session, message: m.Lease) -> None:
             live,
             pool=find_pool(services.pools(), message.model or session.model),
             spec_class=class_,
+            asked_class=asked_class,
             flow=session.decision.flow,
         )
         live.prompt_tok = spec.prompt_tok

@@ -1,12 +1,12 @@
 """The live requests: each from its arrival to its one end."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from onegate.protocol.errors import Phase, Reason
 from onegate.protocol.messages import DaemonMessage
+from onegate.server.behaviour import Start
 from onegate.server.outcome import Ending, Outcome
 
 # Of all live requests, what one principal may have: more than its share of any queue, and never so
@@ -52,7 +52,8 @@ class Mute:
 class LiveRequest:
     """One request. It ends by finishing or by the first `end` that reaches it, never by both.
 
-    `task` is the one that carries it out, from the moment that it runs.
+    `task` is the one that carries it out, from the moment that it runs. `start` says how it was
+    treated, where it counts as what its program does.
     """
 
     __slots__ = (
@@ -65,10 +66,12 @@ class LiveRequest:
         "id",
         "output_tok",
         "phase",
+        "predicted_ns",
         "principal",
         "prompt_tok",
         "rid",
         "serial",
+        "start",
         "task",
         "verb",
     )
@@ -87,10 +90,18 @@ class LiveRequest:
         self.phase = Phase.ARRIVAL
         self.granted_ns: int | None = None
         self.first_text_ns: int | None = None
+        # From its arrival to its first token, as expected when it had to wait.
+        self.predicted_ns: int | None = None
         self.prompt_tok = 0
         self.output_tok = 0
         self.ending: Ending | None = None
         self.task: asyncio.Task[None] | None = None
+        self.start: Start | None = None
+
+    @property
+    def asked_class(self) -> str:
+        """The class that it asked for, or that its connection is in; `class_` is what it got."""
+        return self.class_ if self.start is None else self.start.treatment.asked
 
     def end(self, ending: Ending) -> None:
         """Stop this request for that reason. The first reason holds; later ones are too late.
@@ -115,7 +126,7 @@ class LiveRequests:
         self._boot = boot
         self._serial = 0
         self._live: dict[str, LiveRequest] = {}
-        self._by_principal: Counter[str] = Counter()
+        self._by_principal: dict[str, set[LiveRequest]] = {}
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -137,14 +148,14 @@ class LiveRequests:
             arrived_ns=arrived_ns,
         )
         self._live[request.rid] = request
-        self._by_principal[request.principal] += 1
+        self._by_principal.setdefault(request.principal, set()).add(request)
         self._empty.clear()
         return request
 
     def full(self, principal: str, limit: int) -> Ending | None:
         """Why this principal may not have one more, of `limit` in all. A guard for memory: each is
         a task, whether it waits in a queue, for a count, or for a moment of the loop."""
-        own, own_limit = self._by_principal[principal], int(limit * PRINCIPAL_SHARE)
+        own, own_limit = len(self.of(principal)), int(limit * PRINCIPAL_SHARE)
         if own >= own_limit:
             reason, whose, used, most = Reason.PEER_QUOTA, "you have", own, own_limit
         elif len(self._live) >= limit:
@@ -157,11 +168,16 @@ class LiveRequests:
     def close(self, request: LiveRequest) -> None:
         """Forget a request that has ended."""
         del self._live[request.rid]
-        self._by_principal[request.principal] -= 1
-        if not self._by_principal[request.principal]:
+        own = self._by_principal[request.principal]
+        own.remove(request)
+        if not own:
             del self._by_principal[request.principal]
         if not self._live:
             self._empty.set()
+
+    def of(self, principal: str) -> Collection[LiveRequest]:
+        """The live requests of one principal."""
+        return self._by_principal.get(principal, ())
 
     async def wait_empty(self, timeout_s: float) -> None:
         """Wait until no request lives, or until the time is over."""

@@ -64,6 +64,7 @@ class Event(StrEnum):
     POISON = "poison"
     USAGE_PROBLEM = "usage_problem"
     STATE_PROBLEM = "state_problem"
+    EVENT_LOG_PROBLEM = "event_log_problem"
     TASK_CRASHED = "task_crashed"
     BUG = "bug"
 
@@ -83,6 +84,7 @@ _LEVELS: dict[Event, Level] = {
     Event.SEAT_QUARANTINED: Level.WARNING,
     Event.USAGE_PROBLEM: Level.WARNING,
     Event.STATE_PROBLEM: Level.WARNING,
+    Event.EVENT_LOG_PROBLEM: Level.WARNING,
     Event.STARTING: Level.NOTICE,
     Event.SERVING: Level.NOTICE,
     Event.DRAINING: Level.NOTICE,

@@ -35,12 +35,21 @@ class _Figures(Collector):
         tokens = CounterMetricFamily(
             "onegate_tokens", "Tokens of ended requests", labels=["class", "kind"]
         )
+        preempted = CounterMetricFamily(
+            "onegate_preempted", "Times that one was stopped to make room", labels=["class"]
+        )
+        discarded = CounterMetricFamily(
+            "onegate_discarded_tokens",
+            "Output of stopped requests that was made again from the start",
+            labels=["class"],
+        )
         times = {
             name: HistogramMetricFamily(f"onegate_{name}_seconds", text, labels=["class"])
             for name, text in (
                 ("queue", "Arrival to permit"),
                 ("ttft", "Arrival to first token out"),
                 ("e2e", "Arrival to end"),
+                ("predicted_ttft_error", "First token of those that waited, beyond its prediction"),
             )
         }
         for class_, account in self._accounts.classes.items():
@@ -53,11 +62,26 @@ class _Figures(Collector):
                     ended.add_metric([class_, outcome.value, ""], plain)
             tokens.add_metric([class_, "prompt"], account.prompt_tok)
             tokens.add_metric([class_, "output"], account.output_tok)
-            for name, family in times.items():
-                histogram = getattr(account, name)
+            preempted.add_metric([class_], account.preempted)
+            discarded.add_metric([class_], account.discarded_tok)
+            for family, histogram in zip(
+                times.values(),
+                (account.queue, account.ttft, account.e2e, account.ttft_error),
+                strict=True,
+            ):
                 family.add_metric([class_], histogram.buckets(), histogram.sum_s)
+        lowered = CounterMetricFamily(
+            "onegate_lowered",
+            "Requests that were treated as a lower class for what their program does",
+            labels=["class", "asked"],
+        )
+        for (asked, class_), count in self._accounts.lowered.items():
+            lowered.add_metric([class_, asked], count)
         yield ended
         yield tokens
+        yield preempted
+        yield discarded
+        yield lowered
         yield from times.values()
         for name, text, count in (
             (

@@ -15,6 +15,7 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     REJECTED = "rejected"
     EXPIRED = "expired"
+    DISPLACED = "displaced"
     CANCELLED = "cancelled"
     DISCONNECTED = "disconnected"
     ABORTED = "aborted"
@@ -30,6 +31,7 @@ class Ending:
     message: str
     retryable: bool | None = None
     retry_after_ms: int | None = None
+    ticket: str | None = None
     limit: int | None = None
     used: int | None = None
     limited_by: LimitedBy | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import UNSET
 
-from onegate.admission.model import RequestSpec
+from onegate.admission.model import RequestSpec, Resume
 from onegate.config import ClassConfig
 from onegate.engines.base import EngineRequest, Feature, PoolInfo, PoolState, Reservation
 from onegate.protocol.content import Params
@@ -29,8 +29,7 @@ class Plan:
     """A request that may queue: what the core decides on, and what the engine will be sent.
 
     `must_count` says that only the engine can tell whether it fits into the context.
-    `held_bytes` stay in memory until the request ends. `resumable` says that the answer
-    can be continued exactly from its token ids after a cut.
+    `held_bytes` stay in memory until the request ends.
     """
 
     spec: RequestSpec
@@ -40,7 +39,11 @@ class Plan:
     n_messages: int
     held_bytes: int
     must_count: bool
-    resumable: bool
+
+    @property
+    def resumes_exactly(self) -> bool:
+        """Can its answer be continued from its token ids after a cut?"""
+        return self.spec.resume is Resume.EXACT
 
 
 def default_max_tok(pool: PoolInfo, spec_class: ClassConfig, prompt_tok: int) -> int:
@@ -71,6 +74,15 @@ def resumes_exactly(params: Params) -> bool:
     )
 
 
+def _resume(message: Generate, pool: PoolInfo) -> Resume:
+    """What can become of it when it is stopped on this engine."""
+    if Feature.ABORT not in pool.features:
+        return Resume.NEVER
+    if Feature.RESUME_EXACT in pool.features and resumes_exactly(message.params):
+        return Resume.EXACT
+    return Resume.UNSEEN if message.stream else Resume.RESTART
+
+
 def _deadline_ns(arrived_ns: int, *timeouts_ms: int | None) -> int | None:
     first = next((timeout for timeout in timeouts_ms if timeout is not None), None)
     return None if first is None else arrived_ns + first * MS
@@ -82,13 +94,17 @@ def plan_generate(
     *,
     pool: PoolInfo,
     spec_class: ClassConfig,
+    asked_class: ClassConfig,
     flow: str,
     sizes: PromptSizes,
 ) -> Plan:
-    """Check a `Generate` against its pool and class; raises `RequestEnded` with the refusal."""
+    """Check a `Generate` against its pool and class; raises `RequestEnded` with the refusal.
+
+    `spec_class` is what it is treated as, `asked_class` the one whose bounds it was told.
+    """
     check_features(message, pool)
     check_params(message.params, pool)
-    check_class(message, spec_class)
+    check_class(message, asked_class)
     context_tok = pool.capacity.max_context_tok
     sure_bytes = text_bytes(message.prompt, message.messages)
     n_bytes = sure_bytes + template_bytes(message.messages, message.tools)
@@ -105,7 +121,7 @@ def plan_generate(
     if least + output_tok > context_tok:
         raise too_large(least + output_tok, context_tok)
     prompt_tok = min(prompt_tok, context_tok - output_tok)
-    max_tok = default_max_tok(pool, spec_class, prompt_tok) if asked is UNSET else asked
+    max_tok = default_max_tok(pool, asked_class, prompt_tok) if asked is UNSET else asked
     return Plan(
         spec=RequestSpec(
             rid=live.serial,
@@ -122,6 +138,9 @@ def plan_generate(
             ),
             ttft_is_own=message.ttft_timeout_ms is not None,
             deadline_ns=_deadline_ns(live.arrived_ns, message.timeout_ms, spec_class.timeout_ms),
+            resume=_resume(message, pool),
+            prompt_bytes=n_bytes,
+            ticket=message.ticket,
         ),
         request=EngineRequest(
             id=0,
@@ -150,11 +169,10 @@ def plan_generate(
             and Feature.COUNTS_TOKENS in pool.features
             and pool.state is PoolState.READY
         ),
-        resumable=Feature.RESUME_EXACT in pool.features and resumes_exactly(message.params),
     )
 
 
-def with_count(plan: Plan, prompt_tok: int, spec_class: ClassConfig) -> Plan:
+def with_count(plan: Plan, prompt_tok: int, asked_class: ClassConfig) -> Plan:
     """The plan with the engine's own count; raises `too_large` when it does not fit."""
     request, context_tok = plan.request, plan.pool.capacity.max_context_tok
     output_tok = 1 if request.fit_max_tokens else request.max_tokens
@@ -162,7 +180,7 @@ def with_count(plan: Plan, prompt_tok: int, spec_class: ClassConfig) -> Plan:
         raise too_large(prompt_tok + output_tok, context_tok)
     max_tok = request.max_tokens
     if request.fit_max_tokens:
-        max_tok = default_max_tok(plan.pool, spec_class, prompt_tok)
+        max_tok = default_max_tok(plan.pool, asked_class, prompt_tok)
     return replace(
         plan,
         spec=replace(plan.spec, prompt_tok=prompt_tok, max_tok=max_tok, counted=True),
@@ -171,13 +189,18 @@ def with_count(plan: Plan, prompt_tok: int, spec_class: ClassConfig) -> Plan:
 
 
 def plan_lease(
-    message: Lease, live: LiveRequest, *, pool: PoolInfo, spec_class: ClassConfig, flow: str
+    message: Lease,
+    live: LiveRequest,
+    *,
+    pool: PoolInfo,
+    spec_class: ClassConfig,
+    asked_class: ClassConfig,
+    flow: str,
 ) -> RequestSpec:
-    """Check a `Lease` against its pool and class; raises `RequestEnded` with the refusal."""
-    check_bound(message.max_tok, spec_class.max_tokens_max, "max_tok", spec_class.name)
-    check_bound(
-        message.ttft_timeout_ms, spec_class.ttft_timeout_ms_max, "ttft_timeout_ms", spec_class.name
-    )
+    """Check a `Lease` against pool and class, as `plan_generate` does; raises `RequestEnded`."""
+    most_tok, most_ms = asked_class.max_tokens_max, asked_class.ttft_timeout_ms_max
+    check_bound(message.max_tok, most_tok, "max_tok", asked_class.name)
+    check_bound(message.ttft_timeout_ms, most_ms, "ttft_timeout_ms", asked_class.name)
     if message.prompt_tok + message.max_tok > pool.capacity.max_context_tok:
         raise too_large(message.prompt_tok + message.max_tok, pool.capacity.max_context_tok)
     return RequestSpec(
@@ -195,4 +218,6 @@ def plan_lease(
             live.arrived_ns, message.ttft_timeout_ms, spec_class.ttft_timeout_ms
         ),
         lease=True,
+        prompt_bytes=message.prompt_tok,  # a lease has no text; its tokens are what it declares
+        ticket=message.ticket,
     )

@@ -3,6 +3,9 @@
 What an engine's death means for a request in flight: nothing seen by the client, it is queued
 again at its old place; exactly resumable, it is continued; else it fails. In flight at two deaths
 it is taken for the cause of them and not tried again.
+
+One that is preempted is stopped, and continued or begun anew in the same way; if the engine
+finishes it first, that holds.
 """
 
 from contextlib import aclosing
@@ -10,6 +13,7 @@ from contextlib import aclosing
 import msgspec
 
 from onegate import clock
+from onegate.admission.model import Resume
 from onegate.engines.base import (
     Accepted,
     Engine,
@@ -27,6 +31,7 @@ from onegate.engines.base import (
 from onegate.protocol.content import FinishReason, Identity, Usage
 from onegate.protocol.errors import NoticeCode, Phase, Reason
 from onegate.protocol.messages import Notice, Paused, Resumed, Started
+from onegate.server.account import Accounts
 from onegate.server.answer import Answer
 from onegate.server.checks import refuse, too_large
 from onegate.server.gate import Permit
@@ -43,13 +48,20 @@ class Relay:
     """One granted request on its way through the engine."""
 
     def __init__(
-        self, engine: Engine, plan: Plan, live: LiveRequest, answer: Answer, sizes: PromptSizes
+        self,
+        engine: Engine,
+        plan: Plan,
+        live: LiveRequest,
+        answer: Answer,
+        sizes: PromptSizes,
+        accounts: Accounts,
     ) -> None:
         self._engine = engine
         self._plan = plan
         self._live = live
         self._answer = answer
         self._sizes = sizes
+        self._accounts = accounts
         self._deaths = 0
         self._requeues = 0
 
@@ -57,13 +69,14 @@ class Relay:
         """Generate until the end; raises `RequestEnded`, `NotAdmitted`, `CancelledError`."""
         live = self._live
         live.granted_ns = permit.granted_ns
+        live.predicted_ns = permit.predicted_ns
         live.phase = Phase.GRANTED
         queue_ms = (permit.granted_ns - live.arrived_ns) / 1e6 if permit.granted_ns else 0.0
         live.client.send(Started(id=live.id, rid=live.rid, queue_ms=queue_ms))
         while True:
             self._answer.runs += 1
             try:
-                end = await self._once(permit)
+                end = None if permit.preempted else await self._once(permit)
             except EngineUnavailable as error:
                 await self._again(permit, Reason.ENGINE_UNAVAILABLE, str(error), died=False)
             except EngineBroke as error:
@@ -72,11 +85,15 @@ class Relay:
                     raise _failed(Reason.ENGINE_FAILED, str(error)) from error
                 await self._again(permit, Reason.ENGINE_FAILED, str(error), died=True)
             else:
+                if end is None:
+                    await self._make_room(permit)
+                    continue
                 permit.settle(finished=True)
                 self._answer.finish(end, self._identity(), clock.monotonic_ns())
                 return
 
-    async def _once(self, permit: Permit) -> Finished:
+    async def _once(self, permit: Permit) -> Finished | None:
+        """One run of the engine: its end, or None when it was stopped to make room."""
         left_tok = self._plan.request.max_tokens - self._live.output_tok
         if left_tok < 1:  # the engine was lost between the last token and the word that it was one
             return self._all_there()
@@ -92,6 +109,8 @@ class Relay:
                             permit.prefilled(tok)
                         case Finished():
                             return item
+                        case Stopped() if permit.preempted:
+                            return None
                         case Stopped():
                             raise EngineMalformed("the engine stopped a request unasked")
         except EngineTooLarge as error:
@@ -99,22 +118,58 @@ class Relay:
         except EngineRefused as error:
             reason = Reason.UNSUPPORTED if error.unsupported else Reason.INVALID
             raise refuse(reason, str(error), path=error.path) from error
+        finally:
+            permit.on_preempt = None
         raise EngineMalformed("the engine ended a request without saying how")
 
     def _generation(self, permit: Permit, left_tok: int) -> Generation:
         answer = self._answer
+        seat = permit.occupy()
         request = msgspec.structs.replace(
             self._plan.request,
-            id=permit.occupy(),
+            id=seat,
             max_tokens=left_tok,
             resume_tok_ids=list(answer.tok_ids) or None,
             resume_shown_chars=answer.shown_chars,
         )
         try:
-            return self._engine.generate(request)
+            generation = self._engine.generate(request)
         except BaseException:
             permit.vacate()  # the engine frees only what it has begun to iterate
             raise
+        permit.on_preempt = lambda: self._stop(seat)
+        return generation
+
+    def _stop(self, seat: int) -> None:
+        if self._plan.spec.resume is Resume.UNSEEN:
+            # What comes until the engine has stopped must not be seen, or it could not begin anew.
+            self._answer.hold()
+        self._engine.stop(seat)
+
+    async def _make_room(self, permit: Permit) -> None:
+        """It was stopped for a better one: wait again, and go on from there or begin anew."""
+        live = self._live
+        if live.ending is not None:
+            raise RequestEnded(live.ending)  # the permit may be gone with it
+        self._pause()
+        await permit.seat_vacant()
+        self._accounts.preempted(
+            live.class_, discarded_tok=0 if self._plan.resumes_exactly else live.output_tok
+        )
+        await self._wait_again(permit)
+
+    def _pause(self) -> None:
+        live = self._live
+        live.phase = Phase.QUEUED
+        live.client.send(Paused(id=live.id))
+
+    async def _wait_again(self, permit: Permit) -> None:
+        live = self._live
+        if not self._plan.resumes_exactly:
+            self._answer.restart()
+        await permit.requeue(live.output_tok)
+        live.phase = Phase.GRANTED
+        live.client.send(Resumed(id=live.id))
 
     def _all_there(self) -> Finished:
         live = self._live
@@ -126,7 +181,7 @@ class Relay:
         live.phase = Phase.PREFILL
         if item.prompt_tok is not None:
             live.prompt_tok = item.prompt_tok
-            permit.counted(item.prompt_tok)
+            permit.counted(item.prompt_tok, item.cached_tok or 0)
             self._sizes.learn(plan.pool.model, plan.n_bytes, plan.n_messages, item.prompt_tok)
 
     def _take(self, chunk: EngineChunk, permit: Permit) -> None:
@@ -159,15 +214,10 @@ class Relay:
                     retryable=False,
                 )
             )
-        if self._requeues > MAX_REQUEUES or (answer.seen and not self._plan.resumable):
+        if self._requeues > MAX_REQUEUES or (answer.seen and not self._plan.resumes_exactly):
             raise _failed(reason, why)
-        if not self._plan.resumable:
-            answer.restart()
-        live.phase = Phase.QUEUED
-        live.client.send(Paused(id=live.id))
-        await permit.requeue()
-        live.phase = Phase.GRANTED
-        live.client.send(Resumed(id=live.id))
+        self._pause()
+        await self._wait_again(permit)
         answer.notices.append(
             Notice(code=NoticeCode.ENGINE_RESTARTED, detail=f"the engine was restarted: {why}")
         )

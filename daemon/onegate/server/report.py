@@ -140,7 +140,7 @@ class Reporter:
             cancelled=outcomes[Outcome.CANCELLED] + outcomes[Outcome.DISCONNECTED],
             expired=outcomes[Outcome.EXPIRED],
             failed=outcomes[Outcome.FAILED] + outcomes[Outcome.ABORTED],
-            preempted=0,
+            preempted=account.preempted,
             expected_wait_ms=None if wait_ns is None else wait_ns // NS_PER_MS,
             paused=view.closed,
             paused_until_ms=unix_ms(view.opens_at_ns),

@@ -33,6 +33,7 @@ def ending_of(refusal: Refusal, outcome: Outcome) -> Ending:
         used=refusal.used,
         # Rounded up: coming back a moment early is being refused again.
         retry_after_ms=None if retry_ns is None else -(-retry_ns // NS_PER_MS),
+        ticket=refusal.ticket,
         limited_by=None if refusal.limited_by is None else LimitedBy(refusal.limited_by.value),
     )
 
@@ -42,6 +43,8 @@ def not_admitted(error: NotAdmitted, *, started: bool) -> Ending:
     outcome = Outcome.ABORTED if started else Outcome.REJECTED
     if error.queued and error.refusal.reason in _EXPIRIES:
         outcome = Outcome.EXPIRED
+    elif error.refusal.reason is Refused.DISPLACED:
+        outcome = Outcome.DISPLACED
     return ending_of(error.refusal, outcome)
 
 
@@ -90,6 +93,7 @@ def failed_message(
         phase=phase,
         retryable=ending.can_retry,
         retry_after_ms=ending.retry_after_ms,
+        ticket=ending.ticket,
         limit=ending.limit,
         used=ending.used,
         limited_by=ending.limited_by,

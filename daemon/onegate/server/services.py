@@ -7,16 +7,18 @@ from onegate.config import ClassConfig, Config
 from onegate.engines.base import Engine, PoolInfo
 from onegate.protocol.errors import Reason
 from onegate.server.account import Accounts
+from onegate.server.behaviour import Behaviour, Treatment
 from onegate.server.classify import Rules
 from onegate.server.closures import Closures
 from onegate.server.gate import Gate
+from onegate.server.hours import Hours
 from onegate.server.inbound import InboundBytes
 from onegate.server.kernel import Kernel
 from onegate.server.live import QUEUED_VERBS, LiveRequest, LiveRequests
 from onegate.server.log import Event, Log
 from onegate.server.metrics import Metrics
-from onegate.server.outcome import Outcome
-from onegate.server.pauses import Pauses
+from onegate.server.outcome import Ending, Outcome
+from onegate.server.quota import Quotas
 from onegate.server.release import Release
 from onegate.server.report import Reporter
 from onegate.server.sizes import PromptSizes
@@ -55,10 +57,19 @@ class Services:
     counting: Slots = field(default_factory=lambda: Slots(COUNTS_AT_A_TIME))
     turns: Turns = field(default_factory=Turns)
     unread: Unread = field(init=False)
-    pauses: Pauses = field(init=False)
+    behaviour: Behaviour = field(init=False)
+    quotas: Quotas = field(init=False)
+    hours: Hours = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pauses = Pauses(self.gate, self.closures, self.log)
+        self.behaviour = Behaviour(lambda: self.config.classes)
+        self.quotas = Quotas(self.usage, self.live, lambda: self.config.classes)
+        self.hours = Hours(
+            gate=self.gate,
+            closures=self.closures,
+            classes=lambda: self.config.classes,
+            log=self.log,
+        )
         self.unread = Unread(
             lambda: (self.config.gate.unread_bytes, self.config.gate.unread_bytes_per_principal)
         )
@@ -78,16 +89,37 @@ class Services:
             if closure.class_ is None:
                 self.release.restore(closure)
             elif any(class_.name == closure.class_ for class_ in self.config.classes):
-                self.pauses.begin(closure, "still")
+                self.hours.pause(closure, "still")
             else:
                 detail = f"there is no class {closure.class_} any more, which was paused"
                 self.log.event(Event.STATE_PROBLEM, detail=detail)
                 self.closures.open(closure.class_)
 
+    def treatment(self, principal: str, flow: str, asked: str) -> Treatment:
+        """How a request of that flow for the class `asked` would be treated now."""
+        return self.behaviour.would_be(
+            principal=principal, flow=flow, asked=asked, now_ns=clock.monotonic_ns()
+        )
+
+    def rationed(self, principal: str, class_: str) -> Ending | None:
+        """Why this principal may not begin one more in that class today."""
+        return self.quotas.full(principal, self.class_config(class_), clock.wall_ms())
+
+    def begin(self, live: LiveRequest, flow: str, asked: str) -> None:
+        """A request that takes a place in a queue: it gets its class, and counts until its end."""
+        live.start = self.behaviour.started(
+            principal=live.principal, flow=flow, asked=asked, now_ns=live.arrived_ns
+        )
+        live.class_ = live.start.treatment.class_
+        if live.class_ != asked:
+            self.accounts.lowered[asked, live.class_] += 1
+
     def account(self, live: LiveRequest, outcome: Outcome, reason: Reason | None) -> None:
         """The one end of a request: counted, logged, forgotten."""
         now_ns = clock.monotonic_ns()
         self.live.close(live)
+        if live.start is not None:
+            self.behaviour.ended(live.start)
         if live.verb not in QUEUED_VERBS:
             return
         self.accounts.request_ended(live, outcome, reason, now_ns)

@@ -29,7 +29,7 @@ from onegate.protocol.errors import FrameTooLarge, Phase, Reason
 from onegate.server.checks import find_pool, refuse
 from onegate.server.classify import Decision, UnknownClass, classify
 from onegate.server.greeting import welcome
-from onegate.server.live import LiveRequest, Mute
+from onegate.server.live import QUEUED_VERBS, LiveRequest, Mute
 from onegate.server.outcome import (
     CANCELLED,
     DISCONNECTED,
@@ -324,7 +324,8 @@ class Session(asyncio.Protocol):
         class_ = self.class_for(asked_class)
         if self.overflowing:
             raise RequestEnded(replace(SLOW_READER, outcome=Outcome.REJECTED))
-        gate = self.services.config.gate
+        services, flow, queued = self.services, self.decision.flow, verb in QUEUED_VERBS
+        gate = services.config.gate
         most = gate.in_flight_per_session
         if len(self.live) >= most:
             raise refuse(
@@ -334,15 +335,16 @@ class Session(asyncio.Protocol):
                 limit=most,
                 used=len(self.live),
             )
-        full = self.services.live.full(
-            self.principal, gate.max_queued_requests + gate.max_in_flight
-        )
+        full = services.live.full(self.principal, gate.max_queued_requests + gate.max_in_flight)
+        if full is None and queued:
+            treatment = services.treatment(self.principal, flow, class_)
+            full = services.rationed(self.principal, treatment.class_)
         if full is not None:
             raise RequestEnded(full)
-        live = self.services.live.open(
-            client=self, id=id, verb=verb, arrived_ns=clock.monotonic_ns()
-        )
+        live = services.live.open(client=self, id=id, verb=verb, arrived_ns=clock.monotonic_ns())
         live.class_ = class_
+        if queued:
+            services.begin(live, flow, class_)
         return live
 
     def start(self, live: LiveRequest, body: Callable[[], Awaitable[None]]) -> None:

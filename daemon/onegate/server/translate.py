@@ -9,7 +9,7 @@ from onegate.admission.model import (
     Reservation,
 )
 from onegate.config import Config
-from onegate.engines.base import PoolInfo
+from onegate.engines.base import Feature, PoolInfo
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -25,6 +25,10 @@ def gate_limits(config: Config) -> GateLimits:
         look_ahead=gate.look_ahead,
         floor_window_ns=round(gate.floor_window_s * NS_PER_S),
         floor_quantum_tok=gate.floor_quantum_tok,
+        preempt_delta_ns=gate.preempt_delta_ms * NS_PER_MS,
+        recompute_share=gate.recompute_budget,
+        probe_after=gate.probe_after_refusals,
+        ticket_grace=gate.ticket_grace,
     )
 
 
@@ -39,14 +43,22 @@ def class_specs(config: Config) -> tuple[ClassSpec, ...]:
             safety_timeout_ns=round(class_.safety_timeout_s * NS_PER_S),
             floor_share=class_.floor_share,
             waits_when_closed=class_.when_closed == "wait",
+            preempts=class_.preempt == "lower_rank",
+            preemptible=class_.preemptible,
+            preempt_grace_ns=class_.preempt_grace_ms * NS_PER_MS,
+            itl_target_ns=_ns(class_.itl_target_ms),
         )
         for class_ in config.classes
     )
 
 
+def _ns(ms: int | None) -> int | None:
+    return None if ms is None else ms * NS_PER_MS
+
+
 def pool_spec(pool: PoolInfo, released_until_ns: int | None = None) -> PoolSpec:
     """A pool as the engine describes it; a released one is taken back at `released_until_ns`."""
-    capacity = pool.capacity
+    capacity, identity = pool.capacity, pool.identity
     switch_ms = pool.switch_cost_ms
     return PoolSpec(
         model=pool.model,
@@ -61,4 +73,6 @@ def pool_spec(pool: PoolInfo, released_until_ns: int | None = None) -> PoolSpec:
         ),
         switch_cost_ns=None if switch_ms is None else round(switch_ms * NS_PER_MS),
         released_until_ns=released_until_ns,
+        keeps_prefix={Feature.PREFIX_CACHE, Feature.RESUME_EXACT} <= pool.features,
+        identity=None if identity is None else f"{identity.engine} {identity.digest}",
     )

@@ -36,6 +36,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"class_
     finished: Tally = 0
     rejected: Tally = 0
     expired: Tally = 0
+    displaced: Tally = 0
     cancelled: Tally = 0
     disconnected: Tally = 0
     aborted: Tally = 0
@@ -198,6 +199,17 @@ class UsageTable:
         self._all_changed = True
 
     # --- questions ------------------------------------------------------------------------------
+
+    def day_tok(self, principal: str, class_: str, now_ms: int) -> int:
+        """Tokens of prompts and answers so far on the day of that Unix time.
+
+        Of whoever comes too late for a row of his own it is what all such have used together.
+        """
+        principals = self._days.get(self._day(now_ms), {})
+        if principal not in principals and self._full(principals):
+            principal = OTHERS
+        row = principals.get(principal, {}).get(class_)
+        return 0 if row is None else row.prompt_tok + row.output_tok
 
     def rows(self, since_day: str = "", principal: str | None = None) -> list[Row]:
         """The rows from that day on, the oldest day first; of one principal, or of everybody."""

@@ -118,7 +118,7 @@ const cases = [
   [
     'tokens_full: more tokens than all classes together may hold',
     async (t) => {
-      await t.occupy({ class: 'batch' });
+      await t.occupy({ class: 'loop' });
       const connection = await t.open();
       // The higher class first: a lower one never makes room by itself.
       for (let i = 0; i < 11; i++) connection.generate({ ...BULKY, class: 'loop' });
@@ -143,7 +143,8 @@ const cases = [
   [
     'class_full: more requests than may wait',
     async (t) => {
-      await t.occupy({ class: 'batch' });
+      // By the same class: it would have a lower one stopped.
+      await t.occupy({ class: 'loop' });
       const tiny = { prompt: 'x', class: 'batch', params: { max_tokens: 1 } };
       const first = await t.open();
       for (let i = 0; i < 30; i++) first.generate({ ...tiny, class: 'loop' });

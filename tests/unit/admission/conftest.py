@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from onegate.admission.book import Book
+from onegate.admission.fairness import Account, Accounts
 from onegate.admission.lifecycle import Move
+from onegate.admission.line import NEVER_NS, Member
 from onegate.admission.model import (
     ClassSpec,
     GateLimits,
@@ -16,6 +18,7 @@ from onegate.admission.model import (
     RequestSpec,
     Reservation,
 )
+from onegate.admission.queue import ClassQueue
 from onegate.admission.records import Record, queue_cost
 
 SECOND_NS = 10**9
@@ -112,15 +115,22 @@ def make_book(
 
 
 @pytest.fixture
+def account() -> Account:
+    """Whom a request is charged to, where a test is not about that."""
+    return Accounts().enter("alice", "")
+
+
+@pytest.fixture
 def wait() -> Callable[[Book, RequestSpec], Record]:
     """Let a request wait; its rid is its place in the order of arrival."""
 
     def place(book: Book, spec: RequestSpec) -> Record:
-        pool = book.pools[spec.pool]
-        record = Record(spec, spec.rid, spec.prompt_tok, pool.unready_ns(spec.arrived_ns))
+        pool, queue = book.pools[spec.pool], book.queues[spec.class_]
+        record = _record(queue, spec, pool.unready_ns(spec.arrived_ns))
         tok = queue_cost(pool.capacity, spec.prompt_tok, spec.max_tok)
+        start_by_ns = min(spec.ttft_deadline_ns or NEVER_NS, spec.deadline_ns or NEVER_NS)
         book.records[spec.rid] = record
-        book.queues[spec.class_].add(spec.rid, spec.rid, spec.pool, spec.principal, tok)
+        queue.add(Member(spec.rid, spec.rid, record.account, tok, start_by_ns), spec.pool)
         book.queued += 1
         return record
 
@@ -133,7 +143,7 @@ def seat() -> Callable[[Book, RequestSpec], Record]:
 
     def place(book: Book, spec: RequestSpec) -> Record:
         pool, queue = book.pools[spec.pool], book.queues[spec.class_]
-        record = book.records[spec.rid] = Record(spec, spec.rid, spec.prompt_tok, 0)
+        record = book.records[spec.rid] = _record(queue, spec, 0)
         record.move(Move.GRANT)
         pool.ledger.charge(
             spec.rid,
@@ -146,3 +156,23 @@ def seat() -> Callable[[Book, RequestSpec], Record]:
         return record
 
     return place
+
+
+@pytest.fixture
+def settle() -> Callable[[Book, Record], None]:
+    """Let a request that had a seat be over; the engine has not confirmed."""
+
+    def end(book: Book, record: Record) -> None:
+        queue = book.queues[record.spec.class_]
+        record.move(Move.SETTLE)
+        queue.accounts.leave(record.account)
+        book.pools[record.spec.pool].ledger.quarantine(record.rid)
+        book.in_flight -= 1
+        queue.running -= 1
+
+    return end
+
+
+def _record(queue: ClassQueue, spec: RequestSpec, unready_ns: int) -> Record:
+    account = queue.accounts.enter(spec.principal, spec.flow)
+    return Record(spec, spec.rid, spec.prompt_tok, unready_ns, account, spec.max_tok)

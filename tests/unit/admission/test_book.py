@@ -1,11 +1,12 @@
 """The core's state: who may start, what refuses a newcomer, and what is wrong with it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from onegate.admission.lifecycle import Move
+from onegate.admission.line import Member
 from onegate.admission.model import Binding, PoolState, Refused, Reservation
 from onegate.admission.queue import Backpressure
 
@@ -42,7 +43,7 @@ def test_new_limits_of_a_class_keep_what_waits_and_its_rate(
 ) -> None:
     wait(book, request_spec(1, "loop"))
     queues = dict(book.queues)
-    book.floors["batch"].earn(100)
+    book.floors["batch"].earn(100, 100)
     book.set_classes(
         (
             class_spec(name="loop", rank=0, max_queued_tok=7),
@@ -390,7 +391,7 @@ def crowded(make_book: Callable[..., Any], class_spec: Callable[..., Any]) -> Ca
 
 def test_what_is_larger_than_all_that_may_wait_is_too_large(crowded: Any) -> None:
     book = crowded(max_queued_tok=100)
-    assert book.room("chat", "alice", 100) is None
+    assert book.room("chat", "alice", 100) == ()
     assert book.room("chat", "alice", 101) == Backpressure(
         Refused.TOO_LARGE, "tokens", 100, 101, 0.0
     )
@@ -405,33 +406,220 @@ def test_the_bounds_of_the_class_hold(
     assert (full.reason, full.limit) == (Refused.TOKENS_FULL, 1000)
 
 
-def test_tokens_of_ones_own_rank_and_better_count(
+def test_tokens_of_all_classes_count_and_lower_ones_leave(
     crowded: Any, request_spec: Callable[..., Any], wait: Any
 ) -> None:
     book = crowded(max_queued_tok=100)
     wait(book, request_spec(1, "chat", prompt_tok=20))
     wait(book, request_spec(2, "batch", prompt_tok=20))
-    assert book.room("batch", "bob", 40) is None
+    assert book.room("batch", "bob", 40) == ()
     assert book.room("batch", "bob", 41) == Backpressure(
         Refused.TOKENS_FULL, "tokens", 100, 60, excess_tok=1
     )
-    assert book.room("chat", "bob", 70) is None
+    assert book.room("chat", "bob", 40) == ()
+    assert book.room("chat", "bob", 41) == (2,)
+    assert book.room("chat", "bob", 60) == (2,)
+    # All that is lower would not be enough: nobody leaves for nothing.
     assert book.room("chat", "bob", 71) == Backpressure(
-        Refused.TOKENS_FULL, "tokens", 100, 30, excess_tok=1
+        Refused.TOKENS_FULL, "tokens", 100, 60, excess_tok=31
     )
 
 
-def test_requests_of_ones_own_rank_and_better_count(
+def test_requests_of_all_classes_count_and_lower_ones_leave(
     crowded: Any, request_spec: Callable[..., Any], wait: Any
 ) -> None:
     book = crowded(max_queued_requests=3)
     for rid, class_ in enumerate(("chat", "batch", "batch")):
-        assert book.room("batch", "bob", 5) is None
+        assert book.room("batch", "bob", 5) == ()
         wait(book, request_spec(rid, class_, prompt_tok=20))
     assert book.room("batch", "bob", 5) == Backpressure(
         Refused.CLASS_FULL, "requests", 3, 3, excess_tok=30.0
     )
-    assert book.room("chat", "bob", 5) is None
+    assert book.room("chat", "bob", 5) == (2,)
+
+
+def test_a_promise_makes_the_whole_queue_wider_but_not_its_memory(
+    crowded: Any, request_spec: Callable[..., Any], wait: Any
+) -> None:
+    book = crowded(max_queued_tok=100, max_queued_requests=2)
+    wait(book, request_spec(1, "chat", prompt_tok=80))
+    assert book.room("chat", "bob", 11).reason is Refused.TOKENS_FULL
+    assert book.room("chat", "bob", 35, 0.25) == ()
+    full = book.room("chat", "bob", 36, 0.25)
+    assert (full.reason, full.limit, full.excess_tok) == (Refused.TOKENS_FULL, 100, 1)
+    wait(book, request_spec(2, "chat", prompt_tok=1, max_tok=1))
+    assert book.room("chat", "bob", 1, 0.25).reason is Refused.CLASS_FULL
+
+
+def test_the_lowest_class_leaves_first_and_no_more_than_need_be(
+    make_book: Callable[..., Any],
+    class_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    wait: Any,
+) -> None:
+    classes = [
+        class_spec(name=name, rank=rank, per_principal_share=1.0)
+        for rank, name in enumerate(("chat", "loop", "batch"))
+    ]
+    book = make_book(tuple(classes), max_queued_tok=120, max_queued_requests=5)
+    for rid, class_ in enumerate(("loop", "batch", "batch", "loop"), 1):
+        wait(book, request_spec(rid, class_, prompt_tok=20))
+    assert book.room("chat", "bob", 30) == (3,)
+    assert book.room("chat", "bob", 31) == (3, 2)
+    assert book.room("chat", "bob", 61) == (3, 2, 4)
+    assert book.room("chat", "bob", 120) == (3, 2, 4, 1)
+    assert book.room("loop", "bob", 30) == (3,)
+    wait(book, request_spec(5, "chat", prompt_tok=0, max_tok=1))
+    assert book.room("chat", "bob", 1) == (3,), "the guard of memory"
+
+
+# --- steps, held places, kept seats ---------------------------------------------------------------
+
+
+class FixedPace:
+    """A step takes 10 ms for each sequence."""
+
+    def step_ns(self, *, decode_seqs: int, prefill_tok: int, now_ns: int) -> float | None:
+        return decode_seqs * 0.01 * S
+
+
+@pytest.fixture
+def paced(
+    make_book: Callable[..., Any],
+    class_spec: Callable[..., Any],
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    seat: Any,
+) -> Any:
+    """Chat wants 25 ms, and one of it runs."""
+    classes = (
+        class_spec(name="chat", itl_target_ns=S // 40),
+        class_spec(name="batch", rank=1, floor_share=0.1),
+    )
+    book = make_book(classes, (pool_spec("a", max_seqs=9),))
+    book.pools["a"].pace = FixedPace()
+    seat(book, request_spec(1))
+    return book
+
+
+def test_lower_classes_get_the_seats_that_steps_allow(
+    paced: Any, request_spec: Callable[..., Any], wait: Any, seat: Any
+) -> None:
+    assert paced.in_the_way("batch", "a", 1, 1) is None
+    seat(paced, request_spec(2, "batch"))
+    assert paced.in_the_way("batch", "a", 1, 1) is Binding.ITL
+    assert paced.in_the_way("chat", "a", 1, 1) is None
+    wait(paced, request_spec(3, "batch"))
+    assert paced.next_to_start() is None
+    assert paced.limited_by(paced.pools["a"]) is Binding.ITL
+    paced.queues["chat"].running = 0
+    assert paced.next_to_start().record.rid == 3
+
+
+def test_a_step_that_is_just_as_long_is_allowed(paced: Any, request_spec: Any, seat: Any) -> None:
+    paced.queues["chat"].spec = replace(paced.queues["chat"].spec, itl_target_ns=S // 50)
+    assert paced.in_the_way("batch", "a", 1, 1) is None
+    seat(paced, request_spec(2, "batch"))
+    paced.queues["chat"].spec = replace(paced.queues["chat"].spec, itl_target_ns=None)
+    assert paced.in_the_way("batch", "a", 1, 1) is None
+
+
+def test_a_floor_is_not_bound_by_steps(
+    paced: Any, request_spec: Callable[..., Any], wait: Any, seat: Any
+) -> None:
+    seat(paced, request_spec(2, "batch"))
+    wait(paced, request_spec(3, "batch"))
+    wait(paced, request_spec(4, "chat", prompt_tok=900))
+    paced.floors["batch"].repay(1000)
+    assert paced.next_to_start().record.rid == 3
+
+
+def held(book: Any, class_: str = "chat") -> Any:
+    return book.queues[class_]._lines["a"]._held
+
+
+def test_whoever_is_next_and_finds_no_cache_is_held(
+    make_book: Callable[..., Any],
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    wait: Any,
+    seat: Any,
+) -> None:
+    book = make_book(pools=(pool_spec("a", kv_tok=100),))
+    seat(book, request_spec(1))
+    wait(book, request_spec(2, prompt_tok=71))
+    book.hold_heads()
+    assert held(book) == 2
+
+
+def test_nobody_is_held_who_could_start_or_for_a_seat(
+    make_book: Callable[..., Any],
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    wait: Any,
+    seat: Any,
+) -> None:
+    book = make_book(pools=(pool_spec("a", max_seqs=1, kv_tok=100),))
+    wait(book, request_spec(2, prompt_tok=71))
+    book.hold_heads()
+    assert held(book) is None
+    seat(book, request_spec(1))
+    book.hold_heads()
+    assert held(book) is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "chats", "loops", "left"),
+    [
+        ([0], 1, 0, [0]),
+        ([0], 0, 1, []),
+        ([1], 0, 1, [1]),
+        ([1], 1, 0, [1]),
+        ([0, 1], 1, 1, [0, 1]),
+        ([0, 1], 0, 1, [0][:0]),
+        ([0, 0, 1], 1, 1, [0]),
+        ([1, 1], 1, 0, [1]),
+    ],
+)
+def test_seats_are_kept_for_those_who_wait(
+    book: Any,
+    request_spec: Callable[..., Any],
+    wait: Any,
+    kept: list[int],
+    chats: int,
+    loops: int,
+    left: list[int],
+) -> None:
+    for rid in range(chats):
+        wait(book, request_spec(rid, "chat"))
+    for rid in range(loops):
+        wait(book, request_spec(10 + rid, "loop"))
+    wait(book, request_spec(20, "batch"))
+    wait(book, request_spec(21, "chat", "b"))
+    book.pools["a"].kept = kept
+    book.give_up_kept()
+    assert book.pools["a"].kept == left
+
+
+def test_no_seat_is_kept_for_a_closed_class(
+    book: Any, request_spec: Callable[..., Any], wait: Any
+) -> None:
+    wait(book, request_spec(1, "chat"))
+    book.pools["a"].kept = [0]
+    book.closed["chat"] = None
+    book.give_up_kept()
+    assert book.pools["a"].kept == []
+
+
+def test_a_floor_that_may_not_begin_leaves_its_place_to_the_best(
+    book: Any, request_spec: Callable[..., Any], wait: Any
+) -> None:
+    chat, batch = wait(book, request_spec(1)), wait(book, request_spec(2, "batch"))
+    book.floors["batch"].repay(20)
+    pool = book.pools["a"]
+    assert book.next_for(pool).record is batch
+    pool.kept = [0]
+    assert book.next_for(pool).record is chat
 
 
 # --- how long -------------------------------------------------------------------------------------
@@ -496,19 +684,23 @@ def test_nobody_knows_how_long_a_closed_class_waits(
 
 
 @pytest.fixture
-def full_book(book: Any, request_spec: Callable[..., Any], wait: Any, seat: Any) -> Any:
+def full_book(
+    book: Any, request_spec: Callable[..., Any], wait: Any, seat: Any, settle: Any
+) -> Any:
     """1 runs, 2 waits for its seat, 3 is over and its seat not yet free."""
     seat(book, request_spec(1))
     wait(book, request_spec(2))
-    seat(book, request_spec(3, "batch", "b")).move(Move.SETTLE)
-    book.pools["b"].ledger.quarantine(3)
-    book.in_flight -= 1
-    book.queues["batch"].running -= 1
+    settle(book, seat(book, request_spec(3, "batch", "b")))
     return book
 
 
+def put(book: Any, class_: str, rid: int, of: int) -> None:
+    """`rid` stands in that queue, on the account of request `of`."""
+    book.queues[class_].add(Member(rid, rid, book.records[of].account, 5), "a")
+
+
 def wait_twice(book: Any) -> None:
-    book.queues["loop"].add(2, 2, "a", "alice", 5)
+    put(book, "loop", 2, of=2)
 
 
 def lose_a_total(book: Any) -> None:
@@ -524,7 +716,7 @@ def count_a_permit_of_another_class(book: Any) -> None:
 
 
 def wait_unknown(book: Any) -> None:
-    book.queues["loop"].add(9, 9, "a", "alice", 5)
+    put(book, "loop", 9, of=1)
     book.queued += 1
 
 
@@ -541,13 +733,13 @@ def confuse_names(book: Any) -> None:
 
 
 def wait_nowhere(book: Any) -> None:
-    book.queues["chat"].remove(2, 2, "a", "alice")
+    book.queues["chat"].remove(2, "a")
     book.queued -= 1
 
 
 def wait_elsewhere(book: Any) -> None:
-    book.queues["chat"].remove(2, 2, "a", "alice")
-    book.queues["loop"].add(2, 2, "a", "alice", 5)
+    book.queues["chat"].remove(2, "a")
+    put(book, "loop", 2, of=2)
 
 
 def wait_with_a_seat(book: Any) -> None:
@@ -559,7 +751,7 @@ def wait_with_a_prepaid_quantum(book: Any) -> None:
 
 
 def run_and_wait(book: Any) -> None:
-    book.queues["chat"].add(1, 1, "a", "alice", 5)
+    put(book, "chat", 1, of=1)
     book.queued += 1
 
 
@@ -588,6 +780,26 @@ def owe_nobody(book: Any) -> None:
     book.floors["nothing"] = book.floors["batch"]
 
 
+def lose_count_of_the_stopped(book: Any) -> None:
+    book.pools["a"].stopping = 1
+
+
+def keep_a_seat_for_nobody(book: Any) -> None:
+    book.pools["b"].kept = [0]
+
+
+def owe_one_that_does_not_wait(book: Any) -> None:
+    book.floors["batch"].credit_tok = 1
+
+
+def lose_an_account(book: Any) -> None:
+    book.queues["chat"].accounts.leave(book.records[1].account)
+
+
+def lose_a_promise(book: Any) -> None:
+    book.tickets._live["chat-1"] = None
+
+
 def leave_a_seat_idle(book: Any) -> None:
     book.pools["a"].ledger.free(1)
 
@@ -614,6 +826,11 @@ def leave_a_seat_idle(book: Any) -> None:
         sit_in_another_pool,
         close_nothing,
         owe_nobody,
+        lose_count_of_the_stopped,
+        keep_a_seat_for_nobody,
+        owe_one_that_does_not_wait,
+        lose_an_account,
+        lose_a_promise,
         leave_a_seat_idle,
     ],
     ids=lambda spoil: spoil.__name__,
@@ -627,9 +844,9 @@ def test_the_check_sees_what_is_wrong(full_book: Any, spoil: Callable[[Any], Non
 
 def test_a_permit_whose_seat_the_engine_gave_back_early_is_fine(full_book: Any) -> None:
     full_book.pools["a"].ledger.free(1)
-    full_book.queues["chat"].remove(2, 2, "a", "alice")
+    full_book.queues["chat"].remove(2, "a")
     full_book.queued -= 1
-    del full_book.records[2]
+    full_book.queues["chat"].accounts.leave(full_book.records.pop(2).account)
     full_book.check()
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from onegate.admission import events as ev
 from onegate.admission.controller import Controller
-from onegate.admission.effects import Abort, Grant, LoadPool, Queue, Refuse
+from onegate.admission.effects import Abort, Grant, LoadPool, Preempt, Queue, Refuse
 from onegate.admission.lifecycle import IllegalMove
-from onegate.admission.model import PoolState, Refused
+from onegate.admission.model import PoolState, Refused, Resume
+from onegate.admission.protect import BURST_TOK
 
 S = 10**9
 
@@ -23,10 +24,12 @@ def core(
 ) -> Callable[..., Controller]:
     """Two classes, one pool with one seat."""
 
-    def build(*pools: Any, floor_share: float = 0.0, **fields: Any) -> Controller:
+    def build(
+        *pools: Any, floor_share: float = 0.0, preempting: bool = False, **fields: Any
+    ) -> Controller:
         classes = (
-            class_spec(name="chat", rank=0),
-            class_spec(name="batch", rank=1, floor_share=floor_share),
+            class_spec(name="chat", rank=0, preempts=preempting),
+            class_spec(name="batch", rank=1, floor_share=floor_share, preemptible=preempting),
         )
         return Controller(limits(**fields), classes, pools or (pool_spec("a", max_seqs=1),))
 
@@ -332,6 +335,102 @@ def test_what_was_aborted_does_not_come_back(core: Any, arrive: Any) -> None:
     assert isinstance(abort, Abort)
     assert tell(one, ev.Requeued(1), now_ns=S) == [Refuse(1, abort.refusal, queued=True)]
     assert pool_of(one).seats_used == 0
+
+
+def stopped(core: Any, arrive: Any, **fields: Any) -> tuple[Controller, Any]:
+    """1 has 10 of prompt and 8 of output when a chat has it stopped."""
+    one = core(preempting=True)
+    one._book.pools["a"]._weight = 1.0
+    arrive(one, 1, "batch", max_tok=90, **fields)
+    tell(one, ev.Produced(1, 8))
+    assert arrive(one, 2)[1:] == [Preempt(1)]
+    return one, one._book.records[1]
+
+
+def test_a_stop_costs_the_class_what_was_computed(core: Any, arrive: Any) -> None:
+    one, record = stopped(core, arrive, resume=Resume.EXACT)
+    allowance = one._book.allowances["batch"]
+    assert allowance.left_tok == BURST_TOK
+    tell(one, ev.Produced(1, 9))  # until the engine has stopped it
+    assert tell(one, ev.Requeued(1, 9)) == [Grant(2)]
+    assert (record.again_tok, record.lost_tok) == (19, 19)
+    assert allowance.left_tok == BURST_TOK - 19
+    assert (record.output_tok, record.kept_tok, record.prefill_tok) == (9, 9, 19)
+    assert record.exempt
+
+
+def test_what_the_engine_lost_costs_the_class_nothing(core: Any, arrive: Any) -> None:
+    one = core(preempting=True)
+    arrive(one, 1, "batch", resume=Resume.EXACT)
+    tell(one, ev.Produced(1, 8), ev.ClassClosed("batch", None), ev.Requeued(1))
+    record = one._book.records[1]
+    assert (record.again_tok, record.lost_tok) == (0, 0)
+    assert one._book.allowances["batch"].left_tok == BURST_TOK
+    assert (record.output_tok, record.kept_tok, record.computed_tok) == (0, 0, 0)
+
+
+def test_a_settle_ends_a_stop(core: Any, arrive: Any) -> None:
+    one, _ = stopped(core, arrive, resume=Resume.EXACT)
+    assert one._book.pools["a"].stopping == 1
+    tell(one, ev.Settled(1, 8, True))
+    assert one._book.pools["a"].stopping == 0
+    assert tell(one, ev.SeatFreed(1)) == [Grant(2)]
+
+
+def test_tokens_alone_do_not_have_anybody_looked_at(core: Any, arrive: Any) -> None:
+    """Whom to stop is looked at when something else happens, or by its time: 1 could be stopped
+    from its first token on, and is at the next event."""
+    one = core(preempting=True)
+    arrive(one, 1, "batch", resume=Resume.EXACT)
+    one._book.records[1].prepaid_tok = 5
+    assert arrive(one, 2)[1:] == []
+    one._book.records[1].prepaid_tok = 0
+    assert tell(one, ev.Prefilled(1, 3), ev.Produced(1, 1)) == []
+    assert tell(one, ev.Tick()) == [Preempt(1)]
+
+
+def test_the_next_look_is_kept_and_given_up(core: Any, arrive: Any) -> None:
+    one = core(preempting=True, look_ahead=1)
+    for rid in (1, 2):
+        arrive(one, rid, "batch", resume=Resume.EXACT)
+    tell(one, ev.Settled(1, 1, False))
+    arrive(one, 3)
+    assert one.next_wake_ns() == S // 4
+    tell(one, ev.Withdrawn(3))
+    assert one.next_wake_ns() == 900 * S
+
+
+def test_what_ends_teaches_how_long_answers_are_and_a_lease_does_not(
+    core: Any, arrive: Any, request_spec: Any
+) -> None:
+    one = core()
+    for lease in (True, False):
+        for rid in range(40):
+            arrive(one, rid, lease=lease)
+            tell(one, ev.Settled(rid, 5, True), ev.SeatFreed(rid))
+        known = one._book.pools["a"].curve(request_spec(1)) is not None
+        assert known is not lease
+
+
+def test_who_expires_where_it_waits_says_how_the_prediction_came_out(
+    core: Any, arrive: Any
+) -> None:
+    one = core()
+    arrive(one, 1)
+    arrive(one, 2, deadline_ns=3 * S)
+    foresight = one._book.queues["chat"].foresight
+    one._book.records[2].predicted_ns = S
+    tell(one, ev.Tick(), now_ns=3 * S)
+    assert list(foresight._recent) == [3.0]
+
+
+def test_what_is_said_of_the_wait_is_remembered(core: Any, arrive: Any) -> None:
+    one = core()
+    for rid in range(4):
+        arrive(one, rid)
+    tell(one, ev.Settled(0, 1, True), ev.SeatFreed(0), now_ns=2 * S)
+    (queue,) = arrive(one, 9, now_ns=2 * S, arrived_ns=2 * S)
+    assert queue.predicted_ns == one._book.records[9].predicted_ns == 6 * S
 
 
 # --- the floor ------------------------------------------------------------------------------------

@@ -36,13 +36,20 @@ def test_nothing_leaves_the_end_and_everything_reaches_it() -> None:
     ("state", "moves"),
     [
         (State.QUEUED, {Move.GRANT}),
-        (State.GRANTED, {Move.START, Move.REQUEUE, Move.SETTLE}),
-        (State.RUNNING, {Move.START, Move.REQUEUE, Move.SETTLE}),
+        (State.GRANTED, {Move.START, Move.PREEMPT, Move.REQUEUE, Move.SETTLE}),
+        (State.RUNNING, {Move.START, Move.PREEMPT, Move.REQUEUE, Move.SETTLE}),
+        (State.PREEMPTING, {Move.START, Move.REQUEUE, Move.SETTLE}),
         (State.SETTLED, set()),
     ],
 )
 def test_what_can_happen_in_a_state(state: State, moves: set[Move]) -> None:
     assert {move for at, move in TABLE if at is state} == moves
+
+
+def test_what_is_stopped_stays_so_until_it_is_out_of_the_engine_or_over() -> None:
+    assert after(State.PREEMPTING, Move.START, 7) is State.PREEMPTING
+    assert after(State.PREEMPTING, Move.REQUEUE, 7) is State.QUEUED
+    assert after(State.PREEMPTING, Move.SETTLE, 7) is State.SETTLED
 
 
 def diagram() -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onegate.admission.model import Binding, PoolState, Reservation
+from onegate.admission.model import Binding, PoolState
 from onegate.admission.order import Next, does_not_fit, next_for, nothing_starts
 from onegate.admission.records import Pool
 
@@ -29,6 +29,7 @@ def chosen(book: Any, quantum_tok: int = 40) -> Next | None:
         book.closed,
         book.records,
         quantum_tok,
+        now_ns=0,
     )
 
 
@@ -176,25 +177,20 @@ def seated(spec: Any, *, kv_tok: int = 0, prompt_tok: int = 0, rank: int = 0) ->
 
 def test_kv_bounds_what_runs_beside_others(pool_spec: Callable[..., Any]) -> None:
     pool = seated(pool_spec(kv_tok=100), kv_tok=80)
-    assert does_not_fit(pool, 0, 10, 10) is None
-    assert does_not_fit(pool, 0, 10, 11) is Binding.KV
-
-
-def test_kv_is_counted_in_blocks(pool_spec: Callable[..., Any]) -> None:
-    pool = seated(pool_spec(kv_tok=100, block_tok=16), kv_tok=80)
-    assert does_not_fit(pool, 0, 8, 8) is None
-    assert does_not_fit(pool, 0, 8, 9) is Binding.KV
+    assert does_not_fit(pool, 0, 10, 20) is None
+    assert does_not_fit(pool, 0, 10, 21) is Binding.KV
 
 
 def test_an_empty_pool_takes_anything(pool_spec: Callable[..., Any]) -> None:
     assert does_not_fit(Pool(pool_spec(kv_tok=100, max_step_tok=10)), 0, 500, 500) is None
 
 
-@pytest.mark.parametrize("changes", [{}, {"reservation": Reservation.PER_SLOT, "kv_tok": 100}])
-def test_where_no_kv_is_known_or_shared_none_binds(
-    pool_spec: Callable[..., Any], changes: dict[str, Any]
-) -> None:
-    assert does_not_fit(seated(pool_spec(**changes), kv_tok=0), 0, 900, 900) is None
+def test_where_no_kv_is_known_none_binds(pool_spec: Callable[..., Any]) -> None:
+    assert does_not_fit(seated(pool_spec(), kv_tok=500), 0, 900, 900) is None
+
+
+def test_what_charges_no_kv_fits(pool_spec: Callable[..., Any]) -> None:
+    assert does_not_fit(seated(pool_spec(kv_tok=100), kv_tok=100), 0, 900, 0) is None
 
 
 def test_a_step_takes_so_many_prompt_tokens(pool_spec: Callable[..., Any]) -> None:

@@ -1,13 +1,26 @@
 """What a request costs, and what is remembered of requests and pools."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from onegate.admission.fairness import Account
 from onegate.admission.lifecycle import IllegalMove, Move, State
-from onegate.admission.model import PoolState, Reservation
-from onegate.admission.records import Pool, Record, kv_cost, queue_cost, rounded
+from onegate.admission.model import PoolState, Reservation, Resume
+from onegate.admission.records import (
+    GROW_QUANTILE,
+    USUAL_WEIGHT,
+    WEIGH_EVERY_NS,
+    WEIGHED_TOK,
+    Pool,
+    Record,
+    kv_cost,
+    queue_cost,
+    reserved_output,
+    rounded,
+)
 
 GROW, FULL, PER_SLOT = Reservation.GROW, Reservation.FULL, Reservation.PER_SLOT
 
@@ -40,9 +53,44 @@ def test_nothing_waits_for_free(pool_spec: Callable[..., Any], reservation: Rese
     assert queue_cost(pool_spec(reservation=reservation).capacity, 0, 0) == 1
 
 
+class Curve:
+    """Nine of ten answers are that long, or nobody knows."""
+
+    def __init__(self, p90_tok: int | None) -> None:
+        self.p90_tok = p90_tok
+
+    def quantile(self, q: float) -> int | None:
+        assert q == GROW_QUANTILE == 0.9
+        return self.p90_tok
+
+
+@pytest.mark.parametrize(
+    ("reservation", "p90_tok", "reserved"),
+    [(GROW, 30, 30), (GROW, 300, 200), (GROW, 0, 1), (GROW, None, 200), (FULL, 30, 200)],
+)
+def test_as_much_output_is_reserved_as_the_like_make(
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    reservation: Reservation,
+    p90_tok: int | None,
+    reserved: int,
+) -> None:
+    capacity = pool_spec(reservation=reservation).capacity
+    curve: Any = Curve(p90_tok)
+    assert reserved_output(capacity, request_spec(1, max_tok=200), curve) == reserved
+
+
+@pytest.mark.parametrize("reservation", Reservation)
+def test_all_is_reserved_where_no_length_is_known(
+    pool_spec: Callable[..., Any], request_spec: Callable[..., Any], reservation: Reservation
+) -> None:
+    capacity = pool_spec(reservation=reservation).capacity
+    assert reserved_output(capacity, request_spec(1, max_tok=200), None) == 200
+
+
 @pytest.fixture
-def record(request_spec: Callable[..., Any]) -> Record:
-    return Record(request_spec(7, prompt_tok=10, max_tok=20), 1, 10, 0)
+def record(request_spec: Callable[..., Any], account: Account) -> Record:
+    return Record(request_spec(7, prompt_tok=10, max_tok=20), 1, 10, 0, account, 20)
 
 
 def test_a_new_request_waits_and_has_had_nothing(record: Record) -> None:
@@ -56,10 +104,10 @@ def test_a_new_request_waits_and_has_had_nothing(record: Record) -> None:
 def test_a_request_holds_a_permit_from_grant_to_settle(record: Record) -> None:
     assert record.rid == 7
     held = [record.held]
-    for move in (Move.GRANT, Move.START, Move.SETTLE):
+    for move in (Move.GRANT, Move.START, Move.PREEMPT, Move.SETTLE):
         record.move(move)
         held.append(record.held)
-    assert held == [False, True, True, False]
+    assert held == [False, True, True, True, False]
     assert record.state is State.SETTLED
 
 
@@ -98,6 +146,50 @@ def test_what_a_quarantined_seat_holds(
     record.move(Move.GRANT)
     record.move(Move.SETTLE)
     assert record.kv_tok(pool_spec(reservation=reservation).capacity) == tok
+
+
+def test_a_seat_is_charged_for_what_is_reserved_and_for_more_once_it_is_made(
+    record: Record, pool_spec: Callable[..., Any]
+) -> None:
+    record.reserved_tok = 5
+    capacity = pool_spec().capacity
+    assert record.kv_tok(capacity) == 15
+    record.output_tok = 8
+    assert record.kv_tok(capacity) == 18
+
+
+def test_prompt_and_kept_output_are_prefilled(record: Record) -> None:
+    record.prompt_tok, record.kept_tok = 12, 7
+    assert record.prefill_tok == 19
+
+
+@pytest.mark.parametrize(
+    ("output_tok", "kept_tok", "made_tok"),
+    [(0, 0, 0), (5, 0, 5), (7, 7, 0), (9, 7, 2), (3, 7, 0)],
+)
+def test_what_this_run_has_made(
+    record: Record, output_tok: int, kept_tok: int, made_tok: int
+) -> None:
+    record.output_tok, record.kept_tok = output_tok, kept_tok
+    assert record.made_tok == made_tok
+
+
+@pytest.mark.parametrize(
+    ("resume", "at_first", "with_output"),
+    [
+        (Resume.EXACT, True, True),
+        (Resume.RESTART, True, True),
+        (Resume.UNSEEN, True, False),
+        (Resume.NEVER, False, False),
+    ],
+)
+def test_what_can_be_stopped(
+    record: Record, resume: Resume, at_first: bool, with_output: bool
+) -> None:
+    record.spec = replace(record.spec, resume=resume)
+    assert record.can_stop is at_first
+    record.output_tok = 1
+    assert record.can_stop is with_output
 
 
 @pytest.mark.parametrize("state", PoolState)
@@ -192,3 +284,139 @@ def test_a_load_is_asked_for_until_it_is_done_or_failed(
     pool.become(pool_spec("a", state), 120)
     pending = state in (PoolState.COLD, PoolState.LOADING)
     assert pool.load_asked_ns == (100 if pending else None)
+
+
+@pytest.mark.parametrize(
+    ("kept", "rank", "left"),
+    [
+        ([], 0, []),
+        ([1], 1, []),
+        ([1], 0, []),
+        ([0], 1, [0]),  # it is for a better one
+        ([2, 0, 1], 1, [2, 0]),  # the one that is nearest to it
+        ([0, 0], 0, [0]),
+    ],
+)
+def test_whoever_starts_takes_a_seat_that_was_made_free_for_it_or_for_lower_ones(
+    pool_spec: Callable[..., Any], kept: list[int], rank: int, left: list[int]
+) -> None:
+    pool = Pool(pool_spec())
+    pool.kept = kept
+    pool.take_kept(rank)
+    assert pool.kept == left
+
+
+def taught(pool: Pool, request_spec: Callable[..., Any]) -> bool:
+    """Does it still know how long answers are?"""
+    return pool.curve(request_spec(1)) is not None
+
+
+def test_what_was_learned_holds_for_one_identity(
+    pool_spec: Callable[..., Any], request_spec: Callable[..., Any]
+) -> None:
+    pool = Pool(replace(pool_spec(), identity="one"))
+    assert not taught(pool, request_spec)
+    for _ in range(40):
+        pool.lengths.ended("chat", "alice", "", 50, finished=True)
+    assert taught(pool, request_spec)
+    pool.become(replace(pool_spec(max_seqs=9), identity="one"), 100)
+    pool.become(replace(pool_spec("a", PoolState.COLD), identity="one"), 200)
+    assert taught(pool, request_spec)
+    pool.become(replace(pool_spec(), identity="two"), 300)
+    assert not taught(pool, request_spec)
+
+
+def test_the_pace_of_another_engine_is_forgotten(pool_spec: Callable[..., Any]) -> None:
+    pool = Pool(replace(pool_spec(), identity="one"))
+    pool.pace.granted(1, 10, 0)
+    for step in range(60):
+        pool.pace.produced(1, 1, step * 10**7)
+    now_ns = 60 * 10**7
+    assert pool.pace.step_ns(1, 0, now_ns) == pytest.approx(10**7)
+    pool.become(replace(pool_spec(), identity="two"), now_ns)
+    assert pool.pace.step_ns(1, 0, now_ns) is None
+
+
+def test_what_was_computed_within_the_window(pool_spec: Callable[..., Any]) -> None:
+    pool = Pool(pool_spec())
+    second = 10**9
+    assert pool.computed_in(10 * second, 100, 0) == 100
+    assert pool.computed_in(10 * second, 20, 5 * second) == 120
+    assert pool.computed_in(10 * second, 3, 11 * second) == 23
+    assert pool.computed_in(4 * second, 1, 11 * second) == 1, "another window begins anew"
+
+
+class Paced:
+    """A step takes `step_ns`, and `more_ns` with a prompt to compute."""
+
+    def __init__(self, step_ns: float | None, more_ns: float | None) -> None:
+        self.times = {0: step_ns, WEIGHED_TOK: more_ns}
+        self.asked: set[int] = set()
+
+    def step_ns(self, *, decode_seqs: int, prefill_tok: int, now_ns: int) -> float | None:
+        self.asked.add(decode_seqs)
+        return self.times[prefill_tok]
+
+
+def weight(pool: Pool, step_ns: float | None, more_ns: float | None, now_ns: int = 0) -> float:
+    pool.pace = Paced(step_ns, more_ns)  # type: ignore[assignment]
+    pool.weigh(now_ns)
+    return pool.weight
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "more_ns", "known"),
+    [
+        (10.0, 10.0 + 0.5 * WEIGHED_TOK, 0.05),
+        (10.0, 10.0, 0.0),
+        (10.0, 9.0, 0.0),
+        (10.0, 10.0 + 50.0 * WEIGHED_TOK, 1.0),
+        (None, 10.0, USUAL_WEIGHT),
+        (10.0, None, USUAL_WEIGHT),
+        (0.0, 10.0, USUAL_WEIGHT),
+    ],
+)
+def test_what_a_prompt_token_costs_beside_one_of_output(
+    pool_spec: Callable[..., Any], step_ns: float | None, more_ns: float | None, known: float
+) -> None:
+    assert weight(Pool(pool_spec()), step_ns, more_ns) == pytest.approx(known)
+
+
+def test_beside_more_sequences_a_token_of_output_costs_less(
+    pool_spec: Callable[..., Any],
+) -> None:
+    pool = Pool(pool_spec(max_seqs=4))
+    for rid in range(4):
+        pool.ledger.charge(rid, rank=0, kv_tok=0, prompt_tok=0)
+    assert weight(pool, 10.0, 10.0 + 0.5 * WEIGHED_TOK) == pytest.approx(0.2)
+    assert pool.pace.asked == {4}  # type: ignore[attr-defined]
+
+
+def test_the_weight_is_learned_anew_once_in_a_while(pool_spec: Callable[..., Any]) -> None:
+    pool = Pool(pool_spec())
+    assert weight(pool, 10.0, 10.0, now_ns=5) == 0.0
+    assert weight(pool, 10.0, 10**6, now_ns=5 + WEIGH_EVERY_NS - 1) == 0.0
+    assert weight(pool, 10.0, 10**6, now_ns=5 + WEIGH_EVERY_NS) == 1.0
+
+
+def test_whether_it_was_weighed_is_told(pool_spec: Callable[..., Any]) -> None:
+    pool = Pool(pool_spec())
+    pool.pace = Paced(10.0, 10.0)  # type: ignore[assignment]
+    assert [pool.weigh(now_ns) for now_ns in (0, 1, WEIGH_EVERY_NS)] == [True, False, True]
+
+
+def test_how_many_answers_full_seats_finish(pool_spec: Callable[..., Any]) -> None:
+    pool = Pool(pool_spec(max_seqs=4))
+    pool.pace = Paced(10.0, None)  # type: ignore[assignment]
+    assert pool.turnover("chat", 500, 0) is None, "nobody knows how long they are"
+    for i in range(60):
+        pool.lengths.ended("chat", f"p{i % 3}", "", 100, finished=True)
+    # Four seats; an answer takes a hundred steps of 10, and a prompt token a tenth of one.
+    assert pool.turnover("chat", 0, 0) == pytest.approx(4 / (10 * 100), rel=0.15)
+    short = pool.turnover("chat", 0, 0)
+    assert short is not None
+    assert pool.turnover("chat", 500, 0) == pytest.approx(1 / (1 / short + 10 * 50 / 4))
+    assert pool.turnover("batch", 0, 0) is None
+    assert pool.pace.asked == {4}  # type: ignore[attr-defined]
+    pool.pace = Paced(None, None)  # type: ignore[assignment]
+    assert pool.turnover("chat", 0, 0) is None, "nor how long a step takes"

@@ -8,9 +8,10 @@ import pytest
 
 from onegate.admission import refusals
 from onegate.admission.deadlines import Kind
-from onegate.admission.hints import DRAIN_BASE_NS, drain_hint_ns
 from onegate.admission.model import Binding, PoolState, Refusal, Refused
 from onegate.admission.queue import Backpressure
+from onegate.admission.refusals import DRAIN_BASE_NS, DRAIN_STEPS, drain_hint_ns
+from onegate.admission.tickets import EARLY_NS, JITTER
 
 S = 10**9
 NOW = 2 * S
@@ -104,48 +105,131 @@ def busy(
     return book
 
 
-def test_a_refusal_for_room_has_all_the_numbers(busy: Any) -> None:
-    full = Backpressure(Refused.TOKENS_FULL, "tokens", 1000, 990, 10)
-    refusal = refusals.for_room(busy, "chat", "a", full, 20, NOW)
-    assert refusal == Refusal(
+FULL = Backpressure(Refused.TOKENS_FULL, "tokens", 1000, 990, 10)
+
+
+@pytest.fixture
+def refuse(busy: Any, request_spec: Callable[..., Any]) -> Callable[..., Refusal]:
+    """The refusal of one more request, of 20 tokens."""
+
+    def build(full: Backpressure = FULL, tok: int = 20, now_ns: int = NOW, **fields: Any) -> Any:
+        commit = fields.pop("commit", True)
+        spec = request_spec(9, **fields)
+        return refusals.for_room(busy, spec, full, tok, now_ns, commit=commit)
+
+    return build
+
+
+def soon(refusal: Refusal, wait_ns: float) -> bool:
+    """Does it say so, or up to the jitter later?"""
+    assert refusal.retry_after_ns is not None
+    return wait_ns <= refusal.retry_after_ns <= wait_ns * (1 + JITTER)
+
+
+def test_a_refusal_for_room_has_all_the_numbers(refuse: Callable[..., Refusal]) -> None:
+    refusal = refuse()
+    assert soon(refusal, S // 10)
+    assert refusal.ticket is not None
+    assert replace(refusal, ticket=None, retry_after_ns=None) == Refusal(
         Refused.TOKENS_FULL,
         "990 tokens are waiting, 1000 is the most, and this request is 20 tokens: come back later",
         limit=1000,
         used=990,
-        retry_after_ns=S // 10,
         limited_by=Binding.SEATS,
     )
 
 
-@pytest.mark.parametrize(("commit", "second_ns"), [(True, 3 * S // 10), (False, S // 10)])
-def test_only_a_real_refusal_sends_the_next_one_to_a_later_time(
-    busy: Any, commit: bool, second_ns: int
+def test_each_refusal_sends_the_next_one_to_a_later_time(refuse: Callable[..., Refusal]) -> None:
+    first, second = refuse(), refuse()
+    assert soon(first, S // 10)
+    assert soon(second, 3 * S // 10)
+    assert first.ticket != second.ticket
+
+
+def test_a_question_sends_nobody_anywhere(busy: Any, refuse: Callable[..., Refusal]) -> None:
+    for _ in range(2):
+        asked = refuse(commit=False)
+        assert (asked.retry_after_ns, asked.ticket) == (S // 10, None)
+    assert len(busy.tickets) == 0
+
+
+def test_a_question_without_a_rate_has_no_hint(busy: Any, refuse: Callable[..., Refusal]) -> None:
+    busy.queues["chat"].rate.backlog(False, NOW)
+    asked = refuse(commit=False)
+    assert (asked.retry_after_ns, asked.ticket) == (None, None)
+
+
+def test_who_is_too_early_keeps_the_promise_and_the_place(refuse: Callable[..., Refusal]) -> None:
+    full = replace(FULL, excess_tok=20)  # 200 ms
+    first = refuse(full)
+    assert first.retry_after_ns is not None
+    due_ns = NOW + first.retry_after_ns
+    for now_ns in (NOW, due_ns - EARLY_NS - 1):
+        again = refuse(full, now_ns=now_ns, ticket=first.ticket)
+        assert (again.ticket, again.retry_after_ns) == (first.ticket, due_ns - now_ns)
+    assert soon(refuse(full), 4 * S // 10), "nobody was pushed back by asking again"
+
+
+def test_who_comes_in_time_and_is_refused_gets_a_new_promise(
+    busy: Any, refuse: Callable[..., Refusal]
 ) -> None:
-    full = Backpressure(Refused.TOKENS_FULL, "tokens", 1000, 990, 10)
-    refusals.for_room(busy, "chat", "a", full, 20, NOW, commit=commit)
-    assert refusals.for_room(busy, "chat", "a", full, 20, NOW).retry_after_ns == second_ns
+    first = refuse()
+    assert first.retry_after_ns is not None
+    due_ns = NOW + first.retry_after_ns
+    again = refuse(now_ns=due_ns - EARLY_NS, ticket=first.ticket)
+    assert again.ticket not in (None, first.ticket)
+    assert len(busy.tickets) == 1, "the old one is used up"
 
 
-def test_a_refusal_commits_unless_told_otherwise(busy: Any) -> None:
-    full = Backpressure(Refused.TOKENS_FULL, "tokens", 1000, 990, 10)
-    refusals.for_room(busy, "chat", "a", full, 20, NOW)
-    assert busy.queues["chat"].drain_clock_ns > NOW
-
-
-def test_ones_own_quota_is_called_ones_own(busy: Any) -> None:
-    full = Backpressure(Refused.PEER_QUOTA, "requests", 2, 2, 10, 0.5)
-    refusal = refusals.for_room(busy, "chat", "a", full, 20, NOW)
+def test_ones_own_quota_is_called_ones_own(refuse: Callable[..., Refusal]) -> None:
+    refusal = refuse(Backpressure(Refused.PEER_QUOTA, "requests", 2, 2, 10, 0.5))
     assert refusal.message.startswith("2 requests of yours are waiting, 2 is the most")
-    assert refusal.retry_after_ns == S // 5
+    assert soon(refusal, S // 5)
 
 
-def test_what_never_fits_is_told_so(busy: Any) -> None:
-    full = Backpressure(Refused.TOO_LARGE, "tokens", 500, 600, 0.0)
-    refusal = refusals.for_room(busy, "chat", "a", full, 600, NOW)
+def test_what_never_fits_is_told_so(busy: Any, refuse: Callable[..., Refusal]) -> None:
+    refusal = refuse(Backpressure(Refused.TOO_LARGE, "tokens", 500, 600, 0.0), 600)
     assert (refusal.reason, refusal.limit, refusal.used) == (Refused.TOO_LARGE, 500, 600)
     assert "600 tokens" in refusal.message
     assert "at most 500 may wait in class chat" in refusal.message
-    assert refusal.retry_after_ns is None
+    assert (refusal.retry_after_ns, refusal.ticket, len(busy.tickets)) == (None, None, 0)
+
+
+def test_room_that_is_promised_to_others_is_called_that(refuse: Callable[..., Refusal]) -> None:
+    refusal = refuse(replace(FULL, used=300, excess_tok=0.0))
+    assert refusal.message == "the room that there is was promised to those who were refused before"
+
+
+def test_who_will_be_late_hears_how_late(refuse: Callable[..., Refusal]) -> None:
+    refusal = refuse(Backpressure(Refused.WONT_MEET_DEADLINE, "ms", 400, 900, 50))
+    assert "about 900 ms" in refusal.message
+    assert "ends in 400 ms" in refusal.message
+    assert (refusal.limit, refusal.used) == (400, 900)
+    assert soon(refusal, S // 2), "by the tokens that have to leave"
+
+
+@pytest.mark.parametrize(("needed_ms", "hint_ns"), [(900, S // 2), (300, 0)])
+def test_who_will_be_late_comes_back_by_what_is_missing_where_there_is_no_rate(
+    busy: Any, refuse: Callable[..., Refusal], needed_ms: int, hint_ns: int
+) -> None:
+    busy.queues["chat"].rate.backlog(False, NOW)
+    refusal = refuse(Backpressure(Refused.WONT_MEET_DEADLINE, "ms", 400, needed_ms, 0))
+    assert (refusal.retry_after_ns, refusal.ticket) == (hint_ns, None)
+
+
+def test_who_is_put_out_has_a_promise_for_all_of_its_tokens(busy: Any) -> None:
+    refusal = refusals.displaced(busy, busy.records[2], 40, NOW)
+    assert refusal.reason is Refused.DISPLACED
+    assert "make room for a higher class" in refusal.message
+    assert (refusal.limit, refusal.used) == (10_000, 20)
+    assert soon(refusal, 4 * S // 10)
+    assert refusal.ticket is not None
+
+
+def test_after_a_shutdown_they_come_one_by_one() -> None:
+    hints = [drain_hint_ns(place) for place in range(DRAIN_STEPS + 1)]
+    assert len(set(hints)) == DRAIN_STEPS
+    assert hints[0] == hints[-1] == DRAIN_BASE_NS == min(hints)
 
 
 def test_what_is_drained_away_is_told_when_to_come_back() -> None:

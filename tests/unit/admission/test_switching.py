@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onegate.admission.fairness import Account
 from onegate.admission.model import PoolState
 from onegate.admission.records import Pool, Record
 from onegate.admission.switching import LOAD_ANSWER_NS, NO_CHOICE, Choice, Want, choose
@@ -15,7 +16,9 @@ NOW = 1000 * S
 
 
 @pytest.fixture
-def wanted(pool_spec: Callable[..., Any], request_spec: Callable[..., Any]) -> Callable[..., Want]:
+def wanted(
+    pool_spec: Callable[..., Any], request_spec: Callable[..., Any], account: Account
+) -> Callable[..., Want]:
     """A pool for which something waits."""
 
     def build(
@@ -30,7 +33,7 @@ def wanted(pool_spec: Callable[..., Any], request_spec: Callable[..., Any]) -> C
     ) -> Want:
         spec = request_spec(seq, pool=model, arrived_ns=arrived_ns)
         pool = Pool(pool_spec(model, state, switch_ns))
-        return Want(pool, Record(spec, seq, 10, 0), rank, floor)
+        return Want(pool, Record(spec, seq, 10, 0, account, 10), rank, floor)
 
     return build
 

@@ -33,6 +33,21 @@ def test_the_choice_of_a_pool_is_looked_at_again(book: Any) -> None:
     assert due_ns(book, (Kind.SWITCH, "")) == 5 * S
 
 
+def test_whom_to_stop_is_looked_at_again(book: Any) -> None:
+    assert due_ns(book, (Kind.PREEMPT, "")) is None
+    book.preempt_wake_ns, book.switch_wake_ns = 5 * S, 7 * S
+    assert due_ns(book, (Kind.PREEMPT, "")) == 5 * S
+
+
+def test_what_is_being_stopped_is_still_bounded(
+    book: Any, request_spec: Callable[..., Any], seat: Callable[..., Any]
+) -> None:
+    record = seat(book, request_spec(1, deadline_ns=9 * S))
+    record.safety_ns = 7 * S
+    record.move(Move.PREEMPT)
+    assert [due_ns(book, key) for key in (WHOLE, SAFETY)] == [9 * S, 7 * S]
+
+
 def test_who_is_gone_has_no_deadline(book: Any) -> None:
     assert [due_ns(book, key) for key in (TTFT, WHOLE, SAFETY)] == [None] * 3
 

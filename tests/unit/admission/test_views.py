@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from onegate.admission import views
-from onegate.admission.hints import DRAIN_BASE_NS
-from onegate.admission.lifecycle import Move
 from onegate.admission.model import (
     Binding,
     ClassView,
@@ -19,6 +17,7 @@ from onegate.admission.model import (
     Verdict,
     View,
 )
+from onegate.admission.refusals import DRAIN_BASE_NS
 
 S = 10**9
 NOW = 2 * S
@@ -135,13 +134,14 @@ def test_a_standing_has_the_expected_wait(
 
 def ask(book: Any, class_: str = "chat", **fields: Any) -> Verdict:
     plain: dict[str, Any] = {"pool": "a", "principal": "alice", "prompt_tok": 10, "max_tok": 10}
-    seen = views.view(book, NOW), dict(book.records), book.queues[class_].drain_clock_ns
+    seen = views.view(book, NOW), dict(book.records), dict(book.tickets._clocks)
     verdict = views.ask(book, class_=class_, now_ns=NOW, **(plain | fields))
     assert seen == (
         views.view(book, NOW),
         book.records,
-        book.queues[class_].drain_clock_ns,
+        book.tickets._clocks,
     ), "asking changed something"
+    assert len(book.tickets) == 0
     return verdict
 
 
@@ -286,13 +286,13 @@ def test_an_idle_core(
     )
 
 
-def test_a_busy_core(book: Any, request_spec: Callable[..., Any], wait: Any, seat: Any) -> None:
+def test_a_busy_core(
+    book: Any, request_spec: Callable[..., Any], wait: Any, seat: Any, settle: Any
+) -> None:
     seat(book, request_spec(1, "loop"))
     wait(book, request_spec(2, "chat"))
     wait(book, request_spec(3, "loop", prompt_tok=20))
-    seat(book, request_spec(4, "batch", "b")).move(Move.SETTLE)
-    book.pools["b"].ledger.quarantine(4)
-    book.in_flight, book.queues["batch"].running = 1, 0
+    settle(book, seat(book, request_spec(4, "batch", "b")))
     book.closed["batch"] = 7 * S
     book.draining = True
     assert views.view(book, NOW) == View(

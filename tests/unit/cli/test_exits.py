@@ -69,6 +69,10 @@ def test_no_daemon_and_bugs() -> None:
         (ProtocolError("odd"), "same version"),
         (error_of(failed(Reason.PERMISSION), started=False), "`onegate whoami`"),
         (error_of(failed(Reason.TOKENS_FULL, retry_after_ms=1500), started=False), "in 1.5 s"),
+        (
+            error_of(failed(Reason.TOKENS_FULL, retry_after_ms=1500, ticket="t"), started=False),
+            "in 1.5 s; with `onegate ask --wait` a place is kept",
+        ),
         (error_of(failed(Reason.TOKENS_FULL), started=False), "try again later"),
         (error_of(failed(Reason.ENGINE_FAILED), started=True), "at most a beginning"),
     ],
@@ -78,6 +82,11 @@ def test_the_sentence_says_what_to_do(error: Exception, advice: str) -> None:
     assert advice in text
     assert ".;" not in text
     assert "\n" not in text
+
+
+def test_no_place_is_promised_where_none_is_kept() -> None:
+    error = error_of(failed(Reason.TOKENS_FULL, retry_after_ms=1500), started=False)
+    assert "--wait" not in sentence(error)
 
 
 def test_nothing_is_advised_where_nothing_helps() -> None:

@@ -100,3 +100,11 @@ def test_json_is_the_report(gate: Any, capsys: Any) -> None:
 @pytest.mark.parametrize(("ends", "text"), [({}, "0"), ({"failed": 2}, "2 (failed 2)")])
 def test_other_ends(ends: dict[str, int], text: str) -> None:
     assert other_ends(ends) == text
+
+
+def test_what_is_left_of_the_day_is_said(gate: Any, capsys: Any) -> None:
+    use = m.DailyUse(limit_tok=5000, used_tok=1200, resets_in_ms=90_000)
+    gate.answers["usage"] = report(daily={"batch": use})
+    run(["usage"])
+    out = capsys.readouterr().out
+    assert "today, batch: 1200 of 5000 tokens, the day ends in 1 min 30 s" in out

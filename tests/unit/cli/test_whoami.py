@@ -35,6 +35,22 @@ def test_rights_are_shown_where_there_are_any() -> None:
     assert "rights     administrator, delegate" in lines(report)
 
 
+def test_what_the_program_does_shows_in_the_class() -> None:
+    import msgspec
+
+    report = msgspec.structs.replace(REPORT, class_="interactive", treated_as="loop")
+    assert lines(report)[0] == "class      interactive, treated as loop now"
+
+
+def test_rations_of_the_day_are_shown() -> None:
+    import msgspec
+
+    use = m.DailyUse(limit_tok=5000, used_tok=1200, resets_in_ms=3 * 3_600_000)
+    shown = lines(msgspec.structs.replace(REPORT, daily={"batch": use}))
+    assert "today      batch: 1200 of 5000 tokens, the day ends in 3 h 0 min" in shown
+    assert not any("today" in line for line in lines(REPORT))
+
+
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_the_verb(gate: Any, capsys: Any, flags: list[str]) -> None:
     gate.answers["whoami"] = REPORT

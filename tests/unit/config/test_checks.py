@@ -135,3 +135,53 @@ def test_an_interpreter_that_nobody_starts_is_told() -> None:
 
 def test_a_socket_of_a_host_as_long_as_can_be() -> None:
     assert check(f'engine.host_socket = "/{"x" * 106}"')
+
+
+def a_class(name: str, keys: str) -> str:
+    return f'[[class]]\nname = "{name}"\n{keys}\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "why"),
+    [
+        ('["22:00-06:00", "so 1:00-2:00"]', "run_window[1]", "is no day"),
+        ('["06:00-06:00"]', "run_window[0]", "begins when it ends"),
+        ('"22:00-06:00"', "run_window", "expected an array of times"),
+        ("[7]", "run_window", "expected an array of times"),
+        (str(["0:00-1:00"] * 17).replace("'", '"'), "run_window", "at most 16"),
+    ],
+)
+def test_times_that_are_none(value: str, path: str, why: str) -> None:
+    found = problems(a_class("batch", f"run_window = {value}"))
+    assert set(found) == {f"class.batch.{path}"}
+    assert why in found[f"class.batch.{path}"]
+
+
+def test_times_that_are() -> None:
+    text = a_class("batch", 'run_window = ["22:00-06:00", "sat,sun 00:00-24:00"]')
+    assert check(text).classes[2].run_window == ("22:00-06:00", "sat,sun 00:00-24:00")
+
+
+def cautions(text: str) -> set[str]:
+    return {found.path for found in warnings(check(text))}
+
+
+def test_whoever_may_stop_others_needs_some() -> None:
+    nobody = a_class("loop", "preemptible = false") + a_class("batch", "preemptible = false")
+    assert cautions(nobody) == {"class.interactive.preempt", "class.loop.preempt"}
+    assert cautions(a_class("loop", "preemptible = false")) == set()
+    assert cautions(a_class("batch", 'preempt = "lower_rank"')) == {"class.batch.preempt"}
+    # A better one that is preemptible is of no use.
+    better = a_class("batch", "preemptible = false")
+    assert cautions(better) == {"class.loop.preempt"}
+
+
+@pytest.mark.parametrize("key", ["itl_target_ms", "behaviour_live", "behaviour_starts_per_min"])
+def test_what_speaks_of_lower_classes_needs_one(key: str) -> None:
+    assert cautions(a_class("batch", f"{key} = 50")) == {f"class.batch.{key}"}
+    assert cautions(a_class("loop", f"{key} = 50")) == set()
+
+
+def test_a_ration_below_one_answer_is_told() -> None:
+    assert cautions(a_class("batch", "daily_tok = 1023")) == {"class.batch.daily_tok"}
+    assert cautions(a_class("batch", "daily_tok = 1024")) == set()

@@ -11,3 +11,5 @@ def test_documented_defaults() -> None:
     assert (gate.frame_timeout_s, gate.drain_timeout_s, gate.floor_window_s) == (10, 30, 30)
     assert (gate.sessions_per_uid, gate.floor_quantum_tok, gate.look_ahead) == (64, 256, 0)
     assert gate.socket_mode == 0o660
+    assert (gate.preempt_delta_ms, gate.recompute_budget) == (250, 0.15)
+    assert (gate.probe_after_refusals, gate.ticket_grace) == (8, 0.25)

@@ -10,12 +10,13 @@ from onegate.config import Config, Grant, Hint, check, page, reference, rule_tex
 from onegate.config.classes import ClassConfig
 from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
+from onegate.config.log import LogConfig
 from onegate.config.page import toml_value
 from onegate.config.shape import shapes
 from onegate.config.usage import UsageConfig
 
 KINDS = [
-    *(EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, UsageConfig),
+    *(EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, UsageConfig, LogConfig),
     *(ClassConfig, Grant, Hint),
 ]
 
@@ -35,7 +36,7 @@ def test_every_row_says_why() -> None:
 
 
 def test_defaults_can_be_pasted_into_a_file() -> None:
-    kinds = {"gate": GateConfig, "engine": EngineConfig, "usage": UsageConfig}
+    kinds = {"gate": GateConfig, "engine": EngineConfig, "usage": UsageConfig, "log": LogConfig}
     text = ""
     for table, kind in kinds.items():
         text += f"[{table}]\n"
@@ -87,7 +88,10 @@ def test_a_rule_on_one_line(rule: Grant | Hint, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, '"none"'), (True, "true"), (3, "3"), (0.05, "0.05"), (2700.0, "2700"), ("a", '"a"')],
+    [
+        *((None, '"none"'), (True, "true"), (3, "3"), (0.05, "0.05"), (2700.0, "2700")),
+        *(("a", '"a"'), ((), "[]"), (("a", "b"), '["a", "b"]')),
+    ],
 )
 def test_values_as_in_a_file(value: object, text: str) -> None:
     assert toml_value(value) == text

@@ -8,11 +8,15 @@ import pytest
 from onegate.config import EngineConfig, GateConfig
 from onegate.config.classes import ClassConfig
 from onegate.config.engine import ScriptedConfig, ScriptedPool
+from onegate.config.log import LogConfig
 from onegate.config.rules import Grant, Hint
 from onegate.config.shape import Shape, shapes
-from onegate.config.units import Count, Name, Seconds, Share, why
+from onegate.config.units import Count, Name, Seconds, Share, Windows, why
 
-KINDS = [EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, ClassConfig, Grant, Hint]
+KINDS = [
+    *(EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, LogConfig),
+    *(ClassConfig, Grant, Hint),
+]
 
 
 @pytest.mark.parametrize(
@@ -27,6 +31,10 @@ KINDS = [EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, ClassConfig, Gr
         (Literal["a", "b"], 'one of "a", "b"'),
         (ScriptedConfig, "a table"),
         (tuple[ScriptedPool, ...], "an array of tables"),
+        (
+            Windows,
+            'an array of times such as "22:00-06:00" or "sat,sun 00:00-24:00", at most 16',
+        ),
         (Name, "a name of a-z, 0-9, - and _ that starts with a letter, at most 32 characters"),
     ],
 )

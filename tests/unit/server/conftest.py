@@ -148,6 +148,7 @@ class PlayedEngine:
         self.cold = False
         self.snapshots: dict[str, EngineSnapshot] = {}
         self.closed: list[float] = []
+        self.stops: list[int] = []
         self.sink: Sink = lambda event: None
 
     async def start(self, sink: Sink) -> None:
@@ -163,7 +164,7 @@ class PlayedEngine:
         return run
 
     def stop(self, id: int) -> None:
-        raise AssertionError("nothing asks for a stop")
+        self.stops.append(id)
 
     async def embed(self, request: EmbedRequest) -> EmbedResult:
         raise AssertionError("nothing asks for embeddings")
@@ -500,7 +501,7 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
     assert loop_errors == []
     for box in boxes:
         box.services.release.close()
-        box.services.pauses.close()
+        box.services.hours.close()
         box.gate.close()
         box.gate.validate()
         assert box.crashes == []

@@ -52,6 +52,35 @@ def test_a_request_that_never_ran() -> None:
     assert account.ttft.sum_s == 0
 
 
+def test_how_wrong_the_prediction_was() -> None:
+    accounts = Accounts()
+    for predicted_ns in (None, 1 * S, 4 * S):
+        request = live(granted_ns=S, first_text_ns=3 * S, phase=Phase.DECODE)
+        request.predicted_ns = predicted_ns
+        accounts.request_ended(request, Outcome.FINISHED, None, 8 * S)
+    found = counts(accounts.of("loop").ttft_error)
+    # One a second too early, one two seconds too late, and one that was not predicted.
+    assert (found["-2.5"], found["-1.0"], found["1.0"], found["2.5"], found["+Inf"]) == (
+        *(0, 1, 1, 2, 2),
+    )
+
+
+def test_no_first_token_no_error() -> None:
+    accounts = Accounts()
+    request = live(granted_ns=S, predicted_ns=S)
+    accounts.request_ended(request, Outcome.CANCELLED, Reason.CANCELLED, 8 * S)
+    assert counts(accounts.of("loop").ttft_error)["+Inf"] == 0
+
+
+def test_what_was_stopped_to_make_room() -> None:
+    accounts = Accounts()
+    accounts.preempted("batch", discarded_tok=7)
+    accounts.preempted("batch", discarded_tok=0)
+    account = accounts.of("batch")
+    assert (account.preempted, account.discarded_tok) == (2, 7)
+    assert accounts.of("loop").preempted == 0
+
+
 def test_a_failure_is_no_rejection() -> None:
     accounts = Accounts()
     accounts.request_ended(live(granted_ns=S), Outcome.FAILED, Reason.ENGINE_FAILED, S)

@@ -117,6 +117,36 @@ def test_beginning_again_forgets_what_nobody_saw(client: Listener, live: LiveReq
     assert client.heard[-1].usage.output_tok == 1
 
 
+def test_held_until_it_begins_anew(client: Listener, live: LiveRequest) -> None:
+    made = answer(live)
+    made.hold()
+    made.add(EngineChunk(n_tok=1, text="a", token_ids=[1]), 20 * MS)
+    assert (client.heard, made.seen) == ([], False)
+    made.restart()
+    made.add(EngineChunk(n_tok=1, text="b", token_ids=[2]), 25 * MS)
+    assert [chunk.text for chunk in client.heard] == ["b"]
+    assert (made.seen, made.tok_ids, live.output_tok) == (True, [2], 1)
+
+
+def test_held_until_the_end(client: Listener, live: LiveRequest) -> None:
+    made = answer(live)
+    made.hold()
+    made.add(EngineChunk(n_tok=1, text="a"), 20 * MS)
+    made.finish(END, IDENTITY, 30 * MS)
+    chunk, done = client.heard
+    assert chunk == m.Chunk(id=3, n_tok=1, text="a")
+    assert done.usage.output_tok == 1
+
+
+def test_without_a_stream_it_stays_so_when_it_begins_anew(
+    client: Listener, live: LiveRequest
+) -> None:
+    made = answer(live, stream=False)
+    made.restart()
+    made.add(EngineChunk(n_tok=1, text="a"), 20 * MS)
+    assert client.heard == []
+
+
 def test_one_chunk_for_each_kind_and_each_tool_call() -> None:
     def chunk(**fields: Any) -> m.Chunk:
         return m.Chunk(id=3, n_tok=1, **fields)
@@ -150,6 +180,9 @@ def test_where_the_time_went(live: LiveRequest) -> None:
     assert (spent.decode_ms, spent.e2e_ms) == (40, 70)
     assert spent.tok_per_s == 100
     assert spent.cached_tok is None
+    assert spent.predicted_wait_ms is None
+    live.predicted_ns = 25 * MS
+    assert timings(live, 70 * MS, None, preempted=0).predicted_wait_ms == 25
 
 
 def test_what_did_not_happen_took_no_time(live: LiveRequest) -> None:

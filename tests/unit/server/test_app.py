@@ -6,13 +6,17 @@ import io
 import os
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from onegate import clock
 from onegate import config as configuration
+from onegate.admission.controller import Controller
+from onegate.admission.model import RequestSpec
 from onegate.config import Config
 from onegate.engines.base import PoolChanged, PoolState
 from onegate.protocol import messages as m
@@ -21,6 +25,7 @@ from onegate.protocol.errors import Reason
 from onegate.server import app as app_module
 from onegate.server import dispatch as dispatch_module
 from onegate.server.app import App, group_gid
+from onegate.server.event_lines import Began, Step, read
 from onegate.server.log import Log
 from onegate.server.notify import Notifier
 from onegate.tasks import Tasks
@@ -415,3 +420,69 @@ async def test_what_could_not_be_read_is_said_until_the_end(
     for name in damaged:
         assert f"{name}.bad" in notices[0].detail
     await made.stop_in_time()
+
+
+# --- hours, and the event log ---------------------------------------------------------------------
+
+
+def closed(daemon: Daemon) -> set[str]:
+    return {view.name for view in daemon.app.services.gate.view().classes if view.closed}
+
+
+async def test_a_class_is_closed_outside_its_times_from_the_start_and_after_a_reload(
+    daemon: Daemon,
+) -> None:
+    await daemon.start()
+    assert closed(daemon) == set()
+    # Never within twelve hours of now.
+    hour = (datetime.fromtimestamp(clock.wall_ms() / 1000).hour + 12) % 24
+    times = f'run_window = ["{hour:02}:30-{hour:02}:31"]\n'
+    daemon.reload(f'[[class]]\nname = "batch"\n{times}')
+    assert closed(daemon) == {"batch"}
+    daemon.reload("")
+    assert closed(daemon) == set()
+    assert await daemon.stop() == os.EX_OK
+
+    again = Daemon(daemon.engine, f'[[class]]\nname = "batch"\n{times}')
+    again.loop = daemon.loop
+    await again.start()
+    assert closed(again) == {"batch"}
+    await again.stop()
+    assert again.app.services.hours._timer is None
+
+
+async def test_what_the_core_did_can_be_replayed(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events"
+    made = Daemon(daemon.engine, f'[log]\nevents_path = "{path}"\n')
+    monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
+    await made.start()
+    gate = made.app.services.gate
+    spec = RequestSpec(
+        rid=1,
+        pool="tiny",
+        class_="loop",
+        principal="uid:1",
+        flow="uid:1/-",
+        prompt_tok=5,
+        max_tok=5,
+        arrived_ns=clock.monotonic_ns(),
+    )
+    async with gate.admit(spec, lambda refusal: None) as permit:
+        gate.close_class("loop", None)
+        permit.produced(3)
+        permit.settle(finished=True)
+    made.reload(f'[log]\nevents_path = "{path}"\n[gate]\nmax_in_flight = 3\n')
+    made.loop.signals[signal.SIGTERM]()
+    await made.running
+    began, *steps = read(str(path))
+    assert isinstance(began, Began)
+    core = Controller(began.limits, began.classes, began.pools)
+    for step in steps:
+        assert isinstance(step, Step)
+        assert tuple(core.handle(step.event, step.now_ns)) == step.effects
+    kinds = [type(step.event).__name__ for step in steps if isinstance(step, Step)]
+    assert kinds[:3] == ["Arrived", "ClassClosed", "Produced"]
+    assert {"LimitsChanged", "DrainStarted"} <= set(kinds)
+    assert made.app.services.gate.view().draining

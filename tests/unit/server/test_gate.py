@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from onegate import clock
+from onegate.admission import effects, events
 from onegate.admission.model import (
     Binding,
     ClassSpec,
@@ -21,6 +22,7 @@ from onegate.admission.model import (
     Refused,
     RequestSpec,
     Reservation,
+    Resume,
     Standing,
 )
 from onegate.server import progress as progress_module
@@ -195,7 +197,7 @@ async def test_settling_twice_is_settling_once(gate: Gate) -> None:
         permit.settle(finished=True)
         permit.settle(finished=False)
         assert gate.view().in_flight == 0
-        permit.counted(5)
+        permit.counted(5, 5)
         permit.prefilled(5)
         permit.produced(5)
         gate.validate()
@@ -206,8 +208,10 @@ async def test_what_a_permit_tells_reaches_the_core(make_box: Any) -> None:
     gate = Gate(LIMITS, CLASSES, (grow,), on_load=lambda model: None)
     async with admitted(gate, 1) as permit:
         assert gate.view().pools[0].unprefilled_tok == 10
-        permit.counted(30)
+        permit.counted(30, 0)
         assert gate.view().pools[0].kv_tok_used == 40
+        permit.counted(30, 12)
+        assert gate.view().pools[0].unprefilled_tok == 18
         permit.prefilled(20)
         assert gate.view().pools[0].unprefilled_tok == 10
         permit.produced(1)
@@ -360,6 +364,15 @@ async def test_a_request_waits_again_at_its_old_place(
         assert not permit.seat_lost
 
 
+async def test_what_was_waiting_for_a_lost_seat_hears_of_it(gate: Gate) -> None:
+    async with admitted(gate, 1) as permit:
+        await permit.seat_vacant()  # it has none yet
+        seat = permit.occupy()
+        asyncio.get_running_loop().call_soon(gate.engine_lost, [seat])
+        await permit.seat_vacant()
+        assert permit.seat_lost
+
+
 async def _requeued_before(
     gate: Gate, permit: Permit, behind: Holder, done: "asyncio.Future[None]"
 ) -> None:
@@ -404,6 +417,314 @@ async def test_new_limits_hold_at_once(gate: Gate, hold: Callable[..., Holder]) 
     gate.change_limits(replace(LIMITS, max_in_flight=3), CLASSES)
     await turns()
     assert holders[2].permit is not None
+
+
+# --- making room ----------------------------------------------------------------------------------
+
+
+PREEMPTING = (
+    replace(CLASSES[0], preempts=True),
+    replace(CLASSES[1], preemptible=True),
+)
+
+
+@pytest.fixture
+def strict(gate: Gate) -> Gate:
+    """High ones have low ones stopped."""
+    gate.change_limits(LIMITS, PREEMPTING)
+    return gate
+
+
+def low(rid: int, **fields: Any) -> RequestSpec:
+    return spec(rid, **({"class_": "low", "resume": Resume.EXACT} | fields))
+
+
+class Stoppable:
+    """A low request that is in the engine, and goes back into the queue when it is told to stop."""
+
+    def __init__(self, gate: Gate, tasks: Tasks, spec: RequestSpec) -> None:
+        self.permit: Permit | None = None
+        self.seats: list[int] = []
+        self.aborted: list[Refusal] = []
+        self.stops = 0
+        self.error: BaseException | None = None
+        self.stopped = asyncio.Event()
+        self.finish = asyncio.Event()
+        self.kept_tok = 0
+        self._gate = gate
+        self.task = tasks.spawn(self._run(spec), name="stoppable")
+
+    def _stop(self) -> None:
+        self.stops += 1
+
+    async def _run(self, spec: RequestSpec) -> None:
+        try:
+            async with self._gate.admit(spec, self.aborted.append) as permit:
+                self.permit = permit
+                while True:
+                    self.seats.append(permit.occupy())
+                    permit.on_preempt = self._stop
+                    await self.stopped.wait()
+                    if self.finish.is_set():
+                        permit.settle(finished=True)
+                        return
+                    self.stopped.clear()
+                    await permit.seat_vacant()
+                    await permit.requeue(self.kept_tok)
+        except NotAdmitted as error:
+            self.error = error
+
+
+async def test_a_running_one_is_told_to_make_room_once(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    better, more = hold(2), hold(3)
+    await turns()
+    assert worse.stops == 1
+    assert worse.permit is not None
+    assert worse.permit.preempted
+    assert better.permit is None
+    worse.kept_tok = 4
+    worse.permit.produced(4)
+    worse.stopped.set()
+    await turns()
+    assert better.permit is None  # its seat is not free yet
+    strict.validate()
+    strict.seat_freed(worse.seats[0])
+    await turns()
+    assert better.permit is not None
+    assert not worse.permit.preempted
+    strict.validate()
+    for holder in (better, more):
+        holder.let_go.set()
+        await turns()
+    assert len(worse.seats) == 2
+    strict.validate()
+    # It goes on: what it has to compute first is its prompt and what it has said.
+    assert strict.view().pools[0].unprefilled_tok == 14
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_seat_is_vacant_before_or_after_the_word_that_it_stopped(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder], early: bool
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    better = hold(2)
+    await turns()
+    if early:
+        strict.seat_freed(worse.seats[0])
+        strict.validate()
+        await turns()
+        assert better.permit is not None
+        assert strict.view().in_flight == 2  # the other is about to give its permit back
+        worse.stopped.set()
+    else:
+        worse.stopped.set()
+        await turns()
+        strict.seat_freed(worse.seats[0])
+    await turns()
+    assert better.permit is not None
+    assert (strict.view().in_flight, strict.view().queued) == (1, 1)
+    strict.validate()
+
+
+async def test_told_before_it_came_to_the_engine(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    first = hold(1)
+    await turns()
+    granted: list[Permit] = []
+
+    async def worse() -> None:
+        async with admitted(strict, 2, class_="low", resume=Resume.EXACT) as permit:
+            granted.append(permit)
+            assert permit.preempted
+            await permit.seat_vacant()
+            await permit.requeue()
+            assert not permit.preempted
+            permit.occupy()
+            permit.vacate()
+
+    waiting = tasks.spawn(worse(), name="worse")
+    await turns()
+    assert first.permit is not None
+    first.permit.settle(finished=True)  # it is granted, and has not heard of it
+    async with admitted(strict, 3):  # so that this one finds it on its way
+        await turns()
+        assert granted
+        assert strict.view().queued == 1
+        strict.validate()
+    await turns()
+    assert waiting.done()
+
+
+async def test_finished_before_it_stopped(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    better = hold(2)
+    await turns()
+    assert worse.stops == 1
+    worse.finish.set()
+    worse.stopped.set()
+    strict.seat_freed(worse.seats[0])
+    await turns()
+    assert worse.task.done()
+    assert better.permit is not None
+    assert (strict.view().in_flight, strict.view().queued) == (1, 0)
+    strict.validate()
+
+
+async def test_cancelled_while_it_is_being_stopped(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    better = hold(2)
+    await turns()
+    worse.task.cancel()
+    await turns()
+    strict.validate()
+    assert better.permit is None
+    assert strict.view().pools[0].seats_quarantined == 1
+    strict.seat_freed(worse.seats[0])
+    await turns()
+    assert better.permit is not None
+
+
+async def test_cancelled_while_it_waits_for_its_seat_to_be_vacant(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    better = hold(2)
+    await turns()
+    worse.stopped.set()
+    await turns()
+    worse.task.cancel()
+    await turns()
+    strict.validate()
+    assert (strict.view().queued, strict.view().pools[0].seats_quarantined) == (1, 1)
+    strict.seat_freed(worse.seats[0])
+    await turns()
+    assert better.permit is not None
+
+
+async def test_cancelled_while_it_waits_again(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    hold(2)
+    await turns()
+    strict.seat_freed(worse.seats[0])
+    worse.stopped.set()
+    await turns()
+    assert strict.view().queued == 1
+    worse.task.cancel()
+    await turns()
+    assert strict.view().queued == 0
+    strict.validate()
+
+
+async def test_aborted_while_it_is_being_stopped(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder], skip: Callable[[Gate], None]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1, deadline_ns=clock.monotonic_ns() + HOUR // 10))
+    await turns()
+    hold(2)
+    await turns()
+    skip(strict)
+    assert [refusal.reason for refusal in worse.aborted] == [Refused.DEADLINE_EXCEEDED]
+    strict.validate()
+    assert strict.view().in_flight == 0
+    worse.task.cancel()  # what its owner does then
+    await turns()
+    strict.seat_freed(worse.seats[0])
+    strict.validate()
+
+
+async def test_drained_while_it_is_being_stopped(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    hold(2)
+    await turns()
+    strict.drain()
+    strict.seat_freed(worse.seats[0])
+    worse.stopped.set()
+    await turns()
+    assert isinstance(worse.error, NotAdmitted)
+    assert worse.error.refusal.reason is Refused.SHUTTING_DOWN
+    assert worse.error.queued
+    strict.validate()
+
+
+async def test_drained_while_it_waits_again(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    hold(2)
+    await turns()
+    strict.seat_freed(worse.seats[0])
+    worse.stopped.set()
+    await turns()
+    strict.drain()
+    await turns()
+    assert isinstance(worse.error, NotAdmitted)
+    assert worse.error.refusal.reason is Refused.SHUTTING_DOWN
+    strict.validate()
+
+
+async def test_the_engine_is_lost_while_it_stops(
+    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
+) -> None:
+    worse = Stoppable(strict, tasks, low(1))
+    await turns()
+    better = hold(2)
+    await turns()
+    strict.pool_changed(replace(POOL, state=PoolState.LOADING))
+    strict.engine_lost(worse.seats)
+    assert worse.permit is not None
+    assert worse.permit.seat_lost
+    worse.stopped.set()
+    await turns()
+    assert strict.view().queued == 2
+    strict.validate()
+    strict.pool_changed(POOL)
+    await turns()
+    assert better.permit is not None
+    assert strict.view().queued == 1
+
+
+async def test_whoever_waits_knows_what_was_predicted(
+    gate: Gate, hold: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = gate._core.handle
+
+    def predicting(event: events.Event, now_ns: int) -> list[effects.Effect]:
+        return [
+            effects.Queue(effect.rid, 7_000) if isinstance(effect, effects.Queue) else effect
+            for effect in handle(event, now_ns)
+        ]
+
+    monkeypatch.setattr(gate._core, "handle", predicting)
+    first, second = hold(1), hold(2)
+    await turns()
+    first.let_go.set()
+    await turns()
+    assert first.permit is not None
+    assert second.permit is not None
+    assert (first.permit.predicted_ns, second.permit.predicted_ns) == (None, 7_000)
+
+
+# --- and the rest ---------------------------------------------------------------------------------
 
 
 async def test_a_question_changes_nothing(gate: Gate) -> None:

@@ -92,6 +92,21 @@ async def test_counts_of_the_daemon(box: Box) -> None:
     assert value(found, "pool_restarts", model="tiny") == 2
 
 
+async def test_what_was_stopped_and_what_was_predicted(box: Box) -> None:
+    box.services.accounts.preempted("batch", discarded_tok=7)
+    box.services.accounts.preempted("batch", discarded_tok=0)
+    box.services.accounts.of("loop").ttft_error.add(-0.2)
+    found = samples(box)
+    assert value(found, "preempted_total", class_="batch") == 2
+    assert value(found, "preempted_total", class_="loop") == 0
+    assert value(found, "discarded_tokens_total", class_="batch") == 7
+    error = "predicted_ttft_error_seconds_bucket"
+    assert value(found, error, class_="loop", le="-0.25") == 0
+    assert value(found, error, class_="loop", le="-0.1") == 1
+    assert value(found, error, class_="loop", le="+Inf") == 1
+    assert value(found, error, class_="batch", le="+Inf") == 0
+
+
 async def test_nobody_is_named(box: Box) -> None:
     client = box.greeted(uid=4711)
     await box.run(client, prompt="a secret")

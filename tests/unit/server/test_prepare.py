@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from onegate.admission.model import Resume
 from onegate.config import ClassConfig
 from onegate.engines.base import EngineCapacity, Feature, PoolInfo, PoolState, Reservation
 from onegate.protocol import messages as m
@@ -54,10 +55,21 @@ def live() -> LiveRequest:
     return LiveRequest(client=client, id=3, serial=77, rid="b-77", verb="generate", arrived_ns=500)
 
 
-def plan(pool: PoolInfo = POOL, spec_class: ClassConfig = LOOP, **fields: Any) -> Plan:
+def plan(
+    pool: PoolInfo = POOL,
+    spec_class: ClassConfig = LOOP,
+    asked_class: ClassConfig | None = None,
+    **fields: Any,
+) -> Plan:
     message = m.Generate(id=3, **({"prompt": "x" * 300} | fields))
     return plan_generate(
-        message, live(), pool=pool, spec_class=spec_class, flow="f", sizes=PromptSizes()
+        message,
+        live(),
+        pool=pool,
+        spec_class=spec_class,
+        asked_class=asked_class or spec_class,
+        flow="f",
+        sizes=PromptSizes(),
     )
 
 
@@ -251,9 +263,9 @@ def test_a_count_may_be_too_large() -> None:
 )
 def test_greedy_decoding_can_be_continued(params: Params) -> None:
     assert resumes_exactly(params)
-    assert plan(params=params).resumable
+    assert plan(params=params).spec.resume is Resume.EXACT
     without = msgspec.structs.replace(POOL, features=frozenset(Feature) - {Feature.RESUME_EXACT})
-    assert not plan(params=params, pool=without).resumable
+    assert plan(params=params, pool=without).spec.resume is Resume.UNSEEN
 
 
 @pytest.mark.parametrize(
@@ -270,15 +282,54 @@ def test_greedy_decoding_can_be_continued(params: Params) -> None:
 )
 def test_what_cannot_be_continued_exactly(params: Params) -> None:
     assert not resumes_exactly(params)
-    assert not plan(params=params).resumable
+    assert plan(params=params).spec.resume is Resume.UNSEEN
+    assert plan(params=params, stream=False).spec.resume is Resume.RESTART
+
+
+def test_what_an_engine_cannot_abort_is_never_stopped() -> None:
+    without = msgspec.structs.replace(POOL, features=frozenset(Feature) - {Feature.ABORT})
+    assert plan(pool=without).spec.resume is Resume.NEVER
+
+
+def test_a_ticket_goes_with_what_it_is_held_against() -> None:
+    spec = plan(prompt="x" * 300, ticket="t").spec
+    assert (spec.ticket, spec.prompt_bytes) == ("t", 300)
+
+
+# --- one that is treated as a lower class ---------------------------------------------------------
+
+
+def lower(**fields: Any) -> ClassConfig:
+    return msgspec.structs.replace(LOOP, name="batch", rank=2, **fields)
+
+
+def test_a_lowered_request_has_the_order_and_the_deadlines_of_its_new_class() -> None:
+    planned = plan(spec_class=lower(ttft_timeout_ms=7, timeout_ms=8), asked_class=LOOP)
+    spec = planned.spec
+    assert (spec.class_, planned.request.rank) == ("batch", 2)
+    assert (spec.ttft_deadline_ns, spec.deadline_ns) == (500 + 7 * MS, 500 + 8 * MS)
+
+
+def test_a_lowered_request_may_ask_for_what_its_own_class_allows() -> None:
+    narrow = lower(max_tokens_max=3, ttft_timeout_ms_max=4)
+    wide = msgspec.structs.replace(LOOP, max_tokens_max=300)
+    asked = {"params": Params(max_tokens=300), "ttft_timeout_ms": 60_000}
+    assert plan(spec_class=narrow, asked_class=wide, **asked).spec.max_tok == 300
+    assert plan(spec_class=narrow, asked_class=wide).spec.max_tok == 300
+    with pytest.raises(RequestEnded, match="class loop allows at most 300"):
+        plan(spec_class=lower(), asked_class=wide, params=Params(max_tokens=301))
+    spec = lease(spec_class=narrow, asked_class=LOOP, ttft_timeout_ms=60_000)
+    assert (spec.class_, spec.max_tok) == ("batch", 400)
 
 
 # --- leases ---------------------------------------------------------------------------------------
 
 
-def lease(**fields: Any) -> Any:
+def lease(spec_class: ClassConfig = LOOP, asked_class: ClassConfig = LOOP, **fields: Any) -> Any:
     message = m.Lease(id=3, **({"prompt_tok": 600, "max_tok": 400} | fields))
-    return plan_lease(message, live(), pool=POOL, spec_class=LOOP, flow="f")
+    return plan_lease(
+        message, live(), pool=POOL, spec_class=spec_class, asked_class=asked_class, flow="f"
+    )
 
 
 def test_a_lease_is_counted_and_shows_no_tokens() -> None:

@@ -98,6 +98,25 @@ async def test_what_the_engine_counted_is_learned(case: Case) -> None:
     assert sizes.estimate("tiny", 3000, 1) > before
 
 
+async def test_what_was_predicted_is_held_against_what_came(case: Case) -> None:
+    holder = await case.wait()
+    (permit,) = case.box.gate._waiting.values()
+    permit.predicted_ns = 3_000_000_000
+    case.box.skip(5)
+    await case.leave(holder)
+    await case.box.quiet()
+    run = case.box.engine.runs[-1]
+    run.chunk("Because.")
+    run.finish()
+    await case.box.quiet()
+    assert case.listen()[-1].timings.predicted_wait_ms == 3000
+    case.holder.heard()
+    account = case.box.services.accounts.of("loop")
+    errors = dict(account.ttft_error.buckets())
+    # Two seconds later; the one that had a seat at once was not predicted.
+    assert (errors["1.0"], errors["+Inf"]) == (0, 1)
+
+
 async def test_an_engine_that_does_not_count_teaches_nothing(case: Case) -> None:
     run = await case.start(prompt="x" * 3000)
     (live,) = case.box.services.live

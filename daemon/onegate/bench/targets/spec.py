@@ -20,7 +20,11 @@ FORMS = (
 )
 _MAX_CONFIG_BYTES = 1024 * 1024
 _HERE = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
-_SCRIPTED = '[engine]\nkind = "scripted"\n'
+# One program plays many people here, and is not to be treated as the loop that it is.
+_SCRIPTED = '[engine]\nkind = "scripted"\n' + "".join(
+    f'[[class]]\nname = "{name}"\nbehaviour_live = "none"\nbehaviour_starts_per_min = "none"\n'
+    for name in ("interactive", "loop")
+)
 
 
 class Spec(Struct, frozen=True):

@@ -45,12 +45,24 @@ def capacity(seats: int = 1, **fields: Any) -> PoolCapacity:
 def pool(name: str = "m", state: PoolState = PoolState.READY, **fields: Any) -> PoolSpec:
     """A pool of that capacity; `switch_ns` is what loading it costs."""
     switch_ns = fields.pop("switch_ns", None)
-    return PoolSpec(name, state, capacity(**fields), switch_ns)
+    of_pool = {name: fields.pop(name) for name in ("keeps_prefix", "identity") if name in fields}
+    return PoolSpec(name, state, capacity(**fields), switch_ns, **of_pool)
 
 
 def with_floor(**shares: float) -> tuple[ClassSpec, ...]:
     """The classes with these floors."""
     return tuple(replace(c, floor_share=shares.get(c.name, 0.0)) for c in CLASSES)
+
+
+def preempting(**of_class: dict[str, Any]) -> tuple[ClassSpec, ...]:
+    """The classes as they are shipped: chat stops others, loop stops batch and lets chat wait for
+    two seconds before it is stopped itself. More fields by class."""
+    shipped: dict[str, dict[str, Any]] = {
+        "chat": {"preempts": True},
+        "loop": {"preempts": True, "preemptible": True, "preempt_grace_ns": 2 * S},
+        "batch": {"preemptible": True},
+    }
+    return tuple(replace(c, **(shipped[c.name] | of_class.get(c.name, {}))) for c in CLASSES)
 
 
 def request(rid: int, class_: str = "batch", **fields: Any) -> RequestSpec:
@@ -86,9 +98,13 @@ class Core:
         self.controller.validate()
         return effects
 
+    def spec(self, rid: int, class_: str = "batch", **fields: Any) -> RequestSpec:
+        """A request that comes now."""
+        return request(rid, class_, **({"arrived_ns": self.now} | fields))
+
     def arrive(self, rid: int, class_: str = "batch", **fields: Any) -> list[fx.Effect]:
         """A request comes now."""
-        return self.tell(ev.Arrived(request(rid, class_, **({"arrived_ns": self.now} | fields))))
+        return self.tell(ev.Arrived(self.spec(rid, class_, **fields)))
 
     def refusal(self, rid: int, class_: str = "batch", **fields: Any) -> Refusal:
         """The refusal that a request gets on arrival."""
@@ -132,13 +148,14 @@ def core() -> type[Core]:
 
 @pytest.fixture
 def make() -> Any:
-    """`make.pool`, `make.request`, `make.capacity`, `make.with_floor`, and the plain limits."""
+    """The builders of this module, and the plain limits."""
 
     class Make:
         pool: Callable[..., PoolSpec] = staticmethod(pool)
         request: Callable[..., RequestSpec] = staticmethod(request)
         capacity: Callable[..., PoolCapacity] = staticmethod(capacity)
         with_floor: Callable[..., tuple[ClassSpec, ...]] = staticmethod(with_floor)
+        preempting: Callable[..., tuple[ClassSpec, ...]] = staticmethod(preempting)
         limits = LIMITS
         classes = CLASSES
 

@@ -101,6 +101,7 @@ def test_it_would_start(core: Any) -> None:
 def test_it_would_wait(core: Any) -> None:
     c = drained(core)
     verdict = c.ask()
+    # Behind the chat, and as it came, since nobody was served much.
     assert (verdict.position, verdict.limited_by) == (5, Binding.SEATS)
     assert verdict.expected_wait_ns == 10 * S
     assert c.ask("chat").position == 2
@@ -124,8 +125,8 @@ def test_a_chat_would_pass_the_batch_that_is_in_its_own_way(core: Any, make: Any
 
 
 def test_unless_a_floor_holds_the_place(core: Any, make: Any) -> None:
-    c = core(make.pool(seats=8, kv_tok=1000), classes=make.with_floor(batch=0.1))
-    c.arrive(1, "chat", prompt_tok=0, max_tok=900)
+    c = core(make.pool(seats=8, kv_tok=2000), classes=make.with_floor(batch=0.1))
+    c.arrive(1, "chat", prompt_tok=0, max_tok=1500)
     c.arrive(2, "batch", max_tok=900)
     c.tell(ev.Produced(1, 1500))
     verdict = c.ask("chat")

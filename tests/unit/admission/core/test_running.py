@@ -277,12 +277,26 @@ def test_output_that_goes_on_is_counted_once(core: Any, make: Any) -> None:
     c.arrive(2, "chat", prompt_tok=0)
     c.arrive(3, "batch", max_tok=500)
     c.tell(ev.Produced(1, 600))
-    c.tell(ev.Requeued(1))
+    c.tell(ev.Requeued(1, kept_tok=600))
+    c.tell(ev.Counted(1, 0, cached_tok=600))
     c.tell(ev.Produced(1, 990))
     assert c.end(1) == [Grant(2)]
     c.tell(ev.Produced(2, 10))
     c.arrive(4, "chat")
     assert c.end(2) == [Grant(3)]
+
+
+def test_output_that_goes_on_is_prefilled_again_unless_it_is_cached(core: Any, make: Any) -> None:
+    c = core(make.pool(max_step_tok=10_000), classes=make.with_floor(batch=0.1))
+    c.arrive(1, "chat", prompt_tok=10, max_tok=990)
+    c.arrive(2, "chat", prompt_tok=0)
+    c.arrive(3, "batch", max_tok=500)
+    c.tell(ev.Produced(1, 500))
+    c.tell(ev.Requeued(1, kept_tok=500))
+    assert c.view().pools[0].unprefilled_tok == 510
+    c.tell(ev.Produced(1, 501))  # 510 before, 510 again, and one more
+    assert c.view().pools[0].unprefilled_tok == 0
+    assert c.end(1) == [Grant(3)]
 
 
 def test_a_queue_answer_only_on_arrival(core: Any) -> None:

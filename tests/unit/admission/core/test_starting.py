@@ -293,8 +293,8 @@ def test_what_was_left_of_a_quantum_is_gone_when_nobody_waits(core: Any, make: A
 
 
 def test_the_place_held_by_a_floor_is_named(core: Any, make: Any) -> None:
-    c = core(make.pool(seats=2, kv_tok=1000), classes=make.with_floor(batch=0.1))
-    c.arrive(0, "chat", prompt_tok=0, max_tok=500)
+    c = core(make.pool(seats=2, kv_tok=2000), classes=make.with_floor(batch=0.1))
+    c.arrive(0, "chat", prompt_tok=0, max_tok=1500)
     c.arrive(1, "chat", prompt_tok=0, max_tok=100)
     c.arrive(20, "batch", max_tok=890)
     c.arrive(10, "chat")

@@ -137,7 +137,7 @@ def test_a_default_ttft_stands_still_until_the_pool_is_ready(
 ) -> None:
     c = core(make.pool(state=state))
     c.now = 100 * S
-    c.arrive(0)
+    c.arrive(0, ttft_deadline_ns=106 * S)
     c.arrive(1, ttft_deadline_ns=107 * S)
     if state is PoolState.COLD:
         c.tell(ev.PoolChanged(make.pool(state=PoolState.LOADING)))

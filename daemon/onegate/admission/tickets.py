@@ -1,0 +1,220 @@
+"""Promises: who was refused for room is told when to come back, and room is kept for it.
+
+A class has a drain clock. Whoever is refused is due when the clock, at the rate at which the class
+drains, says that there is room, and moves it on by its own size, so that the next one is due later:
+refused requests form a line outside of the queue. A ticket is good once, for its principal and
+class and a request that is no larger, from `EARLY_NS` before it is due until it expires; bounds are
+wider for it by the share `ticket_grace`, because a rate is a forecast. One that is presented too
+early stays good. Nobody's refusals push the others back by more than his share of the queue: beyond
+it, and for his own quota, he moves a clock of his own.
+
+What newcomers find while tickets are out: they start when they can start at once, and may wait
+while the queue is nearly empty. Else they come after those who were promised room.
+"""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from onegate.admission.model import Refused, RequestSpec
+from onegate.admission.queue import Backpressure, ClassQueue
+
+EARLY_NS = 50_000_000
+# A ticket outlives its due time by this, or by this part of the wait that was promised.
+LEAST_LIFE_NS = 5_000_000_000
+LIFE_SHARE = 0.2
+# Nobody knows what will be in so many queues' time; who comes later than that gets no promise.
+MOST_QUEUES = 8
+MOST_OF_PRINCIPAL = 512
+MOST = 4096
+# Of the class's bound; below it newcomers wait beside those who were promised room.
+LOW_WATER = 0.25
+JITTER = 0.05
+# How fast it is learned whether promises are claimed: by about this many of them.
+MEMORY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A promise to one principal.
+
+    Its clock went on by `behind_ns`: the class's, or the principal's `own`.
+    """
+
+    name: str
+    class_: str
+    principal: str
+    prompt_bytes: int
+    max_tok: int
+    tok: int
+    issued_ns: int
+    due_ns: int
+    expires_ns: int
+    behind_ns: int
+    own: bool
+
+    def covers(self, spec: RequestSpec) -> bool:
+        """Is this the request that it was promised to, or a smaller one?"""
+        return (
+            spec.class_ == self.class_
+            and spec.principal == self.principal
+            and spec.prompt_bytes <= self.prompt_bytes
+            and spec.max_tok <= self.max_tok
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When there is room for one who was refused; `rate` in tokens a ns is what his clock runs by.
+
+    `own`: by a clock of his own, which does not move the class's.
+    """
+
+    due_ns: int
+    rate: float
+    own: bool
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one principal has been promised in a class, and when his own line ends."""
+
+    tickets: int = 0
+    tok: int = 0
+    clock_ns: int = 0
+
+
+class Tickets:
+    """The promises that are out, of all classes."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Ticket] = {}
+        self._by_expiry: list[tuple[int, str]] = []
+        self._clocks: dict[str, int] = {}
+        # Of a class's promises, the part that somebody came back for; at first all.
+        self._claimed: dict[str, float] = {}
+        self._shares: dict[tuple[str, str], _Share] = {}
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def are_out(self, class_: str, now_ns: int) -> bool:
+        """Has a line formed of those who were refused and told to come back, and do they?"""
+        self._expire(now_ns)
+        return self._clocks.get(class_, 0) > now_ns and self._claimed.get(class_, 1.0) > 0.5
+
+    def presented(self, spec: RequestSpec, now_ns: int) -> Ticket | None:
+        """The ticket that a request comes with, if it is one for it that has not expired."""
+        if spec.ticket is None:
+            return None
+        self._expire(now_ns)
+        ticket = self._live.get(spec.ticket)
+        return ticket if ticket is not None and ticket.covers(spec) else None
+
+    def use(self, ticket: Ticket) -> None:
+        """The promise is kept."""
+        self._learn(ticket, claimed=True)
+        self._forget(ticket)
+
+    def forecast(
+        self, queue: ClassQueue, principal: str, full: Backpressure, tok: int, now_ns: int
+    ) -> Forecast | None:
+        """When such a request is due; None while the class's rate is not known."""
+        rate = queue.tok_per_ns(now_ns)
+        if rate is None or full.reason is Refused.TOO_LARGE:
+            return None
+        rate *= full.drain_share
+        class_ = queue.spec.name
+        share = self._shares.get((class_, principal), _Share())
+        clock_ns = 0
+        own = full.reason is Refused.PEER_QUOTA
+        if not own:
+            clock_ns = self._clocks.get(class_, 0)
+            own = share.tok + tok > queue.principal_limit_tok()
+            if own:
+                rate *= queue.spec.per_principal_share
+        due_ns = max(clock_ns, share.clock_ns, now_ns + round(full.excess_tok / rate))
+        return Forecast(due_ns, rate, own)
+
+    def issue(
+        self, spec: RequestSpec, queue: ClassQueue, full: Backpressure, tok: int, now_ns: int
+    ) -> tuple[int | None, str | None]:
+        """In how long to come back, and the promise for then; None for what is not known.
+
+        Without a promise nobody's clock moves.
+        """
+        self._expire(now_ns)
+        forecast = self.forecast(queue, spec.principal, full, tok, now_ns)
+        if forecast is None:
+            return None, None
+        class_ = queue.spec.name
+        horizon_ns = round(MOST_QUEUES * queue.spec.max_queued_tok / forecast.rate)
+        wait_ns = min(forecast.due_ns - now_ns, horizon_ns)
+        self._serial += 1
+        # Only ever later: early is to be refused again. Spread by number, for want of chance.
+        spread = self._serial * 0x9E3779B1 % 2**32 / 2**32
+        due_ns = now_ns + wait_ns + round(wait_ns * JITTER * spread)
+        key = class_, spec.principal
+        share = self._shares.get(key, _Share())
+        full_up = len(self._live) >= MOST or share.tickets >= MOST_OF_PRINCIPAL
+        if full_up or wait_ns == horizon_ns:
+            return due_ns - now_ns, None
+        self._shares[key] = share
+        ticket = Ticket(
+            name=f"{class_}-{self._serial}",
+            class_=class_,
+            principal=spec.principal,
+            prompt_bytes=spec.prompt_bytes,
+            max_tok=spec.max_tok,
+            tok=tok,
+            issued_ns=now_ns,
+            due_ns=due_ns,
+            expires_ns=due_ns + max(LEAST_LIFE_NS, round(LIFE_SHARE * wait_ns)),
+            # Where few come back, those behind them need not wait as if all did.
+            behind_ns=round(tok / forecast.rate * self._claimed.get(class_, 1.0)),
+            own=forecast.own,
+        )
+        self._live[ticket.name] = ticket
+        heappush(self._by_expiry, (ticket.expires_ns, ticket.name))
+        share.tickets += 1
+        if ticket.own:
+            share.clock_ns = forecast.due_ns + ticket.behind_ns
+        else:
+            share.tok += tok
+            self._clocks[class_] = forecast.due_ns + ticket.behind_ns
+        return due_ns - now_ns, ticket.name
+
+    def _expire(self, now_ns: int) -> None:
+        while self._by_expiry and self._by_expiry[0][0] <= now_ns:
+            ticket = self._live.get(heappop(self._by_expiry)[1])
+            if ticket is None:
+                continue
+            # Nobody came for it: those behind it need not wait so long.
+            if ticket.own:
+                self._shares[ticket.class_, ticket.principal].clock_ns -= ticket.behind_ns
+            else:
+                self._clocks[ticket.class_] -= ticket.behind_ns
+            self._learn(ticket, claimed=False)
+            self._forget(ticket)
+
+    def _learn(self, ticket: Ticket, *, claimed: bool) -> None:
+        before = self._claimed.get(ticket.class_, 1.0)
+        self._claimed[ticket.class_] = before + (claimed - before) / MEMORY
+
+    def _forget(self, ticket: Ticket) -> None:
+        del self._live[ticket.name]
+        key = ticket.class_, ticket.principal
+        share = self._shares[key]
+        share.tickets -= 1
+        if not ticket.own:
+            share.tok -= ticket.tok
+        if not share.tickets:
+            del self._shares[key]
+
+    def check(self) -> None:
+        """Raise AssertionError unless totals are the sums of the promises that are out."""
+        for (class_, principal), share in self._shares.items():
+            of = [t for t in self._live.values() if (t.class_, t.principal) == (class_, principal)]
+            assert share.tickets == len(of) > 0
+            assert share.tok == sum(t.tok for t in of if not t.own)
+        assert sum(share.tickets for share in self._shares.values()) == len(self._live) <= MOST
