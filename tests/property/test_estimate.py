@@ -12,7 +12,7 @@ from onegate.admission.estimate.lengths import FLOWS, PRINCIPALS, VOTES, Lengths
 from onegate.admission.estimate.pace import Pace
 from onegate.admission.estimate.step_model import WINDOW, StepModel
 from onegate.admission.estimate.survival import LEAST, MEMORY, Survival
-from onegate.admission.estimate.waits import Running, expected_seat_ns, p_seat_within
+from onegate.admission.estimate.waits import Running, expected_seat_ns
 
 MS = 10**6
 
@@ -288,18 +288,6 @@ def test_any_order_of_events_leaves_a_probe_while_somebody_decodes(
 requests = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 3000), st.booleans()), min_size=1, max_size=8
 )
-
-
-@given(answers, requests, st.lists(st.integers(0, 10**5), min_size=2, max_size=5))
-def test_a_seat_comes_free_the_likelier_the_longer_one_waits(
-    ends: list[tuple[int, bool]], held: list[tuple[int, int, bool]], waits_ms: list[int]
-) -> None:
-    curve = curve_of(ends)
-    running: list[Running] = [(age, left, curve if has else None) for age, left, has in held]
-    chances = [p_seat_within(running, ms * MS, 12.0 * MS) for ms in sorted(waits_ms)]
-    known = [chance for chance in chances if chance is not None]
-    assert known == sorted(known)
-    assert all(0.0 <= chance <= 1.0 for chance in known)
 
 
 @given(answers, requests)

@@ -66,9 +66,8 @@ class Book:
                 queue = ClassQueue(spec)
             queue.spec = spec
             queues[spec.name] = queue
-            if spec.name not in self.allowances:
-                self.allowances[spec.name] = Allowance(self.limits.recompute_share)
-            self.allowances[spec.name].share = self.limits.recompute_share
+            share = self.limits.recompute_share
+            self.allowances.setdefault(spec.name, Allowance(share)).share = share
             if not spec.floor_share:
                 self.floors.pop(spec.name, None)
             elif spec.name in self.floors:

@@ -46,7 +46,6 @@ class Ticket:
     prompt_bytes: int
     max_tok: int
     tok: int
-    issued_ns: int
     due_ns: int
     expires_ns: int
     behind_ns: int
@@ -167,7 +166,6 @@ class Tickets:
             prompt_bytes=spec.prompt_bytes,
             max_tok=spec.max_tok,
             tok=tok,
-            issued_ns=now_ns,
             due_ns=due_ns,
             expires_ns=due_ns + max(LEAST_LIFE_NS, round(LIFE_SHARE * wait_ns)),
             # Where few come back, those behind them need not wait as if all did.

@@ -105,11 +105,6 @@ class Pace:
         """The time to compute `tok` prompt tokens beside those that decode now."""
         return self._model.prefill_ns(tok, len(self._decoding), now_ns)
 
-    def tok_per_ns(self, decode_seqs: int, now_ns: int) -> float | None:
-        """Output tokens of all of so many sequences together while no prompt is computed."""
-        step_ns = self.step_ns(decode_seqs, 0, now_ns)
-        return None if step_ns is None or step_ns <= 0.0 else decode_seqs / step_ns
-
     # --- the gap between two tokens of the probe ------------------------------------------------
 
     def _first(self, rid: int, now_ns: int) -> None:

@@ -24,27 +24,6 @@ def _grid() -> tuple[int, ...]:
 _STEPS = _grid()
 
 
-def p_seat_within(running: Sequence[Running], delta_ns: int, step_ns: float) -> float | None:
-    """P(at least one of these seats comes free within `delta_ns`), at one token a step.
-
-    A request without a curve counts only where it must end by its own limit. None where nothing at
-    all can be said, not even that.
-    """
-    if step_ns <= 0.0:
-        return None
-    more_tok = int(max(0, delta_ns) / step_ns)
-    p_none = 1.0
-    known = False
-    for age_tok, left_tok, curve in running:
-        if left_tok <= more_tok:
-            return 1.0
-        p = None if curve is None else curve.ends_within(age_tok, more_tok)
-        if p is not None:
-            known = True
-            p_none *= 1.0 - p
-    return 1.0 - p_none if known else None
-
-
 def expected_seat_ns(running: Sequence[Running], n: int, step_ns: float) -> float | None:
     """The expected time until the n-th of these seats comes free (n from 1), to 6 %.
 

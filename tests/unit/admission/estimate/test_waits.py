@@ -1,9 +1,9 @@
-"""The probability that a seat comes free, and when the n-th does."""
+"""When the n-th seat comes free."""
 
 import pytest
 
 from onegate.admission.estimate.survival import Survival
-from onegate.admission.estimate.waits import Running, expected_seat_ns, p_seat_within
+from onegate.admission.estimate.waits import Running, expected_seat_ns
 
 MS = 10**6
 
@@ -22,42 +22,11 @@ EVEN = curve_of(*range(1, 1001))
 
 
 def test_no_seat_that_could_come_free() -> None:
-    assert p_seat_within([], 100 * MS, MS) is None
     assert expected_seat_ns([], 1, MS) is None
-
-
-def test_any_of_several() -> None:
-    two: list[Running] = [(0, 100, THIRDS), (2, 100, THIRDS)]
-    # 1/3 and 1/2 end within two steps.
-    assert p_seat_within(two, 2 * MS, MS) == pytest.approx(1 - 2 / 3 * 1 / 2)
-
-
-def test_only_whole_steps_count() -> None:
-    assert p_seat_within([(0, 100, THIRDS)], 2 * MS - 1, MS) == 0.0
-    assert p_seat_within([(0, 100, THIRDS)], -5, MS) == 0.0
-
-
-def test_a_limit_that_is_reached_is_certain() -> None:
-    assert p_seat_within([(0, 100, THIRDS), (90, 2, None)], 2 * MS, MS) == 1.0
-    assert p_seat_within([(90, 2, None)], 2 * MS, MS) == 1.0
-    assert p_seat_within([(90, 0, None)], 0, MS) == 1.0
-
-
-def test_without_any_curve_nothing_is_known() -> None:
-    assert p_seat_within([(0, 100, None), (5, 50, None)], 2 * MS, MS) is None
-    assert p_seat_within([(500, 100, THIRDS)], 2 * MS, MS) is None
-    assert p_seat_within([(0, 100, Survival())], 2 * MS, MS) is None
-
-
-def test_one_without_a_curve_adds_nothing() -> None:
-    alone = p_seat_within([(0, 100, THIRDS)], 2 * MS, MS)
-    assert alone == pytest.approx(1 / 3)
-    assert p_seat_within([(0, 100, THIRDS), (5, 50, None)], 2 * MS, MS) == alone
 
 
 @pytest.mark.parametrize("step_ns", [0.0, -1.0])
 def test_no_step_time_no_answer(step_ns: float) -> None:
-    assert p_seat_within([(0, 100, THIRDS)], MS, step_ns) is None
     assert expected_seat_ns([(0, 100, THIRDS)], 1, step_ns) is None
 
 
