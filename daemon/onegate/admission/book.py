@@ -1,6 +1,6 @@
 """The core's whole state, and the questions about it that change nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from onegate.admission.floor import Floor
 from onegate.admission.lifecycle import State
@@ -13,7 +13,7 @@ from onegate.admission.model import (
     Refusal,
     Refused,
 )
-from onegate.admission.order import Next, does_not_fit, next_for, nothing_starts
+from onegate.admission.order import Next, does_not_fit, first_of, next_for, nothing_starts
 from onegate.admission.protect import Allowance, floor_may_start
 from onegate.admission.queue import Backpressure, ClassQueue
 from onegate.admission.records import Pool, Record, kv_cost
@@ -121,18 +121,19 @@ class Book:
             self.now_ns,
         )
 
-    def next_to_start(self) -> Next | None:
-        """Who starts next of all, if anybody can: pools share the permits."""
-        first: Next | None = None
+    def heads(self) -> list[tuple[Next, Binding | None]]:
+        """Who is next of each pool that has a free seat, and what is in the way of that one."""
+        heads = []
         for model, pool in self.pools.items():
-            if self._nothing_starts(model, pool) is not None:
-                continue
-            chosen = self.next_for(pool)
-            if chosen is None or (first is not None and first.place < chosen.place):
-                continue
-            if self._does_not_fit(pool, chosen) is None:
-                first = chosen
-        return first
+            if self._nothing_starts(model, pool) is None:
+                chosen = self.next_for(pool)
+                if chosen is not None:
+                    heads.append((chosen, self._does_not_fit(pool, chosen)))
+        return heads
+
+    def next_to_start(self) -> Next | None:
+        """Who starts next of all, if anybody can."""
+        return first_of(self.heads())
 
     def _does_not_fit(self, pool: Pool, chosen: Next) -> Binding | None:
         record = chosen.record
@@ -156,14 +157,11 @@ class Book:
                 return Binding.ITL
         return None
 
-    def hold_heads(self) -> None:
+    def hold(self, heads: Iterable[tuple[Next, Binding | None]]) -> None:
         """Whoever is next and finds a seat, but no cache or step for its size, keeps its place."""
-        for model, pool in self.pools.items():
-            if self._nothing_starts(model, pool) is None:
-                chosen = self.next_for(pool)
-                if chosen is not None:
-                    if self._does_not_fit(pool, chosen) in (Binding.KV, Binding.STEP_TOK):
-                        self.queues[chosen.record.spec.class_].hold(chosen.record.rid)
+        for chosen, binding in heads:
+            if binding in (Binding.KV, Binding.STEP_TOK):
+                self.queues[chosen.record.spec.class_].hold(chosen.record.rid)
 
     def give_up_kept(self) -> None:
         """Seats are not kept for more than those who wait: a cause may have left."""

@@ -20,7 +20,7 @@ from onegate.admission.model import (
     Verdict,
     View,
 )
-from onegate.admission.order import Next
+from onegate.admission.order import Next, first_of
 from onegate.admission.predict import predict
 from onegate.admission.queue import Backpressure
 from onegate.admission.records import Pool, Record, queue_cost, reserved_output
@@ -219,12 +219,12 @@ class Controller:
             return []
         effects: list[Effect] = []
         choice = self._choose_pool(now_ns)
-        while (chosen := book.next_to_start()) is not None:
+        while (chosen := first_of(heads := book.heads())) is not None:
             self._grant(chosen, now_ns)
             effects.append(Grant(chosen.record.rid))
             # The last who waited for a loaded pool may be gone now.
             choice = self._choose_pool(now_ns)
-        book.hold_heads()
+        book.hold(heads)
         target = choice.target
         if target is None or choice.asked:
             return effects

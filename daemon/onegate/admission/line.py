@@ -56,6 +56,11 @@ class Line:
         for line in self._flows.values():
             yield from (rid for _, _, rid in line)
 
+    @property
+    def promised(self) -> bool:
+        """Does anybody in it have a time to start by?"""
+        return len(self._promises) > 0
+
     def add(self, member: Member) -> None:
         """It waits from now on."""
         self._waiting += 1

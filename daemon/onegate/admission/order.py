@@ -53,6 +53,12 @@ def next_for(
     return best
 
 
+def first_of(heads: Iterable[tuple[Next, Binding | None]]) -> Next | None:
+    """Of those with nothing in the way, the one that goes first: pools share the permits."""
+    free = [chosen for chosen, binding in heads if binding is None]
+    return min(free, key=lambda chosen: chosen.place, default=None)
+
+
 def nothing_starts(pool: Pool, in_flight: int, limits: GateLimits) -> Binding | None:
     """The limit that keeps any request whatever from starting in the pool now."""
     if pool.spec.state is PoolState.RELEASED:

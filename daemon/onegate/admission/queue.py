@@ -160,15 +160,18 @@ class ClassQueue:
         As measured, but not faster than full pools can go on: while empty seats fill up a queue
         drains faster than it will a moment later.
         """
-        rate = self.rate.tok_per_ns(now_ns)
-        if rate is None:
-            return None
-        most = 0.0
+        most = self._full_pools()
+        rate = self.rate.tok_per_ns(now_ns, most)
+        return rate if rate is None or most is None else min(rate, most)
+
+    def _full_pools(self) -> float | None:
+        """How fast it would drain with all seats of its pools; None where that is not known."""
+        turnover = 0.0
         for pool in self._lines:
             if pool not in self.turnover:
-                return rate
-            most += self.turnover[pool]
-        return min(rate, most * self.mean_tok) if most else rate
+                return None
+            turnover += self.turnover[pool]
+        return turnover * self.mean_tok or None
 
     def gap_ns(self, now_ns: int) -> float | None:
         """The time from one start of the class to the next while others wait; None if unknown."""
@@ -178,7 +181,9 @@ class ClassQueue:
     def head(self, pool: str, now_ns: int) -> int | None:
         """The request that is next for this pool."""
         line = self._lines.get(pool)
-        return None if line is None else line.head(now_ns, self.gap_ns(now_ns))
+        if line is None:
+            return None
+        return line.head(now_ns, self.gap_ns(now_ns) if line.promised else None)
 
     def hold(self, rid: int) -> None:
         """It is next and does not fit: nobody of its class passes it."""

@@ -58,12 +58,19 @@ class DrainRate:
         """A waiting request of so many tokens has been granted."""
         self._released.add(tok, now_ns)
 
-    def tok_per_ns(self, now_ns: int) -> float | None:
-        """The rate, or None while it is not known."""
+    def tok_per_ns(self, now_ns: int, likely: float | None = None) -> float | None:
+        """The rate, or None while it is not known.
+
+        A few starts say little: while the window fills, what is `likely` counts for the half of it
+        that was not watched.
+        """
         if self._backlog_since_ns is None:
             return None
         elapsed_ns = min(WINDOW_NS, now_ns - self._backlog_since_ns)
-        released = self._released.value(now_ns)
+        released: float = self._released.value(now_ns)
         if elapsed_ns < LEAST_NS or released <= 0:
             return None
+        if likely is not None and elapsed_ns < WINDOW_NS:
+            unseen_ns = (WINDOW_NS - elapsed_ns) // 2
+            return (released + likely * unseen_ns) / (elapsed_ns + unseen_ns)
         return released / elapsed_ns

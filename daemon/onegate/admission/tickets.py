@@ -22,8 +22,8 @@ EARLY_NS = 50_000_000
 # A ticket outlives its due time by this, or by this part of the wait that was promised.
 LEAST_LIFE_NS = 5_000_000_000
 LIFE_SHARE = 0.2
-# Nobody knows what will be in so many queues' time; who comes later than that gets no promise.
-MOST_QUEUES = 8
+# Nobody knows what will be in an hour; who is due later than that gets no promise.
+FARTHEST_NS = 3_600_000_000_000
 MOST_OF_PRINCIPAL = 512
 MOST = 4096
 # Of the class's bound; below it newcomers wait beside those who were promised room.
@@ -65,10 +65,12 @@ class Ticket:
 class Forecast:
     """When there is room for one who was refused; `rate` in tokens a ns is what his clock runs by.
 
-    `own`: by a clock of his own, which does not move the class's.
+    `own`: by a clock of his own, which does not move the class's. `line_ns` is where the class's
+    line ends as he joins it: his own line may end later, and does not make others wait.
     """
 
     due_ns: int
+    line_ns: int
     rate: float
     own: bool
 
@@ -132,8 +134,8 @@ class Tickets:
             own = share.tok + tok > queue.principal_limit_tok()
             if own:
                 rate *= queue.spec.per_principal_share
-        due_ns = max(clock_ns, share.clock_ns, now_ns + round(full.excess_tok / rate))
-        return Forecast(due_ns, rate, own)
+        line_ns = max(clock_ns, now_ns + round(full.excess_tok / rate))
+        return Forecast(max(line_ns, share.clock_ns), line_ns, rate, own)
 
     def issue(
         self, spec: RequestSpec, queue: ClassQueue, full: Backpressure, tok: int, now_ns: int
@@ -147,8 +149,7 @@ class Tickets:
         if forecast is None:
             return None, None
         class_ = queue.spec.name
-        horizon_ns = round(MOST_QUEUES * queue.spec.max_queued_tok / forecast.rate)
-        wait_ns = min(forecast.due_ns - now_ns, horizon_ns)
+        wait_ns = min(forecast.due_ns - now_ns, FARTHEST_NS)
         self._serial += 1
         # Only ever later: early is to be refused again. Spread by number, for want of chance.
         spread = self._serial * 0x9E3779B1 % 2**32 / 2**32
@@ -156,7 +157,7 @@ class Tickets:
         key = class_, spec.principal
         share = self._shares.get(key, _Share())
         full_up = len(self._live) >= MOST or share.tickets >= MOST_OF_PRINCIPAL
-        if full_up or wait_ns == horizon_ns:
+        if full_up or wait_ns == FARTHEST_NS:
             return due_ns - now_ns, None
         self._shares[key] = share
         ticket = Ticket(
@@ -179,7 +180,7 @@ class Tickets:
             share.clock_ns = forecast.due_ns + ticket.behind_ns
         else:
             share.tok += tok
-            self._clocks[class_] = forecast.due_ns + ticket.behind_ns
+            self._clocks[class_] = forecast.line_ns + ticket.behind_ns
         return due_ns - now_ns, ticket.name
 
     def _expire(self, now_ns: int) -> None:

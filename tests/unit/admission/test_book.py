@@ -548,7 +548,7 @@ def test_whoever_is_next_and_finds_no_cache_is_held(
     book = make_book(pools=(pool_spec("a", kv_tok=100),))
     seat(book, request_spec(1))
     wait(book, request_spec(2, prompt_tok=71))
-    book.hold_heads()
+    book.hold(book.heads())
     assert held(book) == 2
 
 
@@ -561,10 +561,10 @@ def test_nobody_is_held_who_could_start_or_for_a_seat(
 ) -> None:
     book = make_book(pools=(pool_spec("a", max_seqs=1, kv_tok=100),))
     wait(book, request_spec(2, prompt_tok=71))
-    book.hold_heads()
+    book.hold(book.heads())
     assert held(book) is None
     seat(book, request_spec(1))
-    book.hold_heads()
+    book.hold(book.heads())
     assert held(book) is None
 
 

@@ -41,6 +41,18 @@ def test_unknown_until_it_has_been_watched_for_a_while() -> None:
     assert rate.tok_per_ns(LEAST_NS) == pytest.approx(100 / LEAST_NS)
 
 
+def test_what_is_likely_counts_until_enough_was_watched() -> None:
+    rate = DrainRate()
+    rate.backlog(True, 0)
+    assert rate.tok_per_ns(5 * S, 200 / S) is None, "and nothing is made up of it"
+    rate.released(100, S)
+    assert rate.tok_per_ns(2 * S, 200 / S) == pytest.approx((100 + 4 * 200) / (6 * S))
+    assert rate.tok_per_ns(6 * S, 200 / S) == pytest.approx((100 + 2 * 200) / (8 * S))
+    rate.released(900, 9 * S)
+    assert rate.tok_per_ns(WINDOW_NS, 200 / S) == pytest.approx(1000 / WINDOW_NS)
+    assert rate.tok_per_ns(WINDOW_NS + S // 2, 200 / S) == pytest.approx(1000 / WINDOW_NS)
+
+
 def test_nothing_released_is_unknown_and_not_zero() -> None:
     rate = DrainRate()
     rate.backlog(True, 0)

@@ -9,13 +9,13 @@ import pytest
 from onegate.admission.model import ClassSpec, Refused, RequestSpec
 from onegate.admission.queue import Backpressure, ClassQueue
 from onegate.admission.tickets import (
+    FARTHEST_NS,
     JITTER,
     LEAST_LIFE_NS,
     LIFE_SHARE,
     MEMORY,
     MOST,
     MOST_OF_PRINCIPAL,
-    MOST_QUEUES,
     Ticket,
     Tickets,
 )
@@ -136,13 +136,12 @@ def test_no_promise_for_what_can_never_wait(issue: Issue) -> None:
 
 
 def test_nobody_is_promised_what_is_too_far_off(issue: Issue, tickets: Tickets) -> None:
-    horizon_ns = MOST_QUEUES * 10 * S
-    hint_ns, name = issue("alice", full(799 * 10))
-    assert about(hint_ns, 79.9 * S)
+    hint_ns, name = issue("alice", full(3599 * 100))
+    assert about(hint_ns, 3599 * S)
     assert name is not None
     for _ in range(2):
-        hint_ns, name = issue("bob", full(801 * 10))
-        assert about(hint_ns, horizon_ns)
+        hint_ns, name = issue("bob", full(3601 * 100))
+        assert about(hint_ns, FARTHEST_NS)
         assert name is None
     assert len(tickets) == 1
 
@@ -173,6 +172,19 @@ def test_beyond_ones_share_ones_own_line_grows(
         assert live(tickets, name).own
     assert dues == [NOW + 55 * S // 10, NOW + 65 * S // 10, NOW + 75 * S // 10]
     assert tickets._clocks["batch"] == NOW + 55 * S // 10
+
+
+def test_ones_own_line_does_not_move_the_class_when_ones_share_is_free_again(
+    issue: Issue, tickets: Tickets, queue: ClassQueue
+) -> None:
+    names = [issue("alice")[1] for _ in range(40)]
+    class_ns = tickets._clocks["batch"]
+    tickets.use(live(tickets, names[0]))
+    hint_ns, name = issue("alice")
+    assert not live(tickets, name).own
+    assert hint_ns is not None
+    assert hint_ns > 30 * S, "he comes after his own line"
+    assert tickets._clocks["batch"] == class_ns + S // 2, "the others only after him"
 
 
 def test_a_thousand_refusals_for_ones_own_quota_move_nobody(issue: Issue) -> None:

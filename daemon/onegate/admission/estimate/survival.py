@@ -23,6 +23,9 @@ LEAST_AT_RISK = 4
 MEMORY = 512
 # Weights grow instead of old counts being faded; before they are too large everything is scaled.
 _HEAVY = 2.0**40
+# What a curve says is renewed when this part of what it rests on is new. One answer of many does
+# not move it, and to solve it costs as much as everything else that is decided about a request.
+_NEWS = 1 / 32
 # Cut answers count the part of their last bucket that they were watched for, in parts that add and
 # subtract without rounding.
 _PARTS = 64
@@ -80,7 +83,7 @@ class Survival:
     `memory` is how many answers count, None for all until they are taken back.
     """
 
-    __slots__ = ("_curve", "_cut", "_cut_part", "_ended", "_growth", "_total", "_weight")
+    __slots__ = ("_curve", "_cut", "_cut_part", "_ended", "_growth", "_news", "_total", "_weight")
 
     def __init__(self, memory: int | None = MEMORY) -> None:
         zeros = bytes(8 * len(EDGES))
@@ -91,6 +94,7 @@ class Survival:
         self._weight = 1.0
         self._total = 0.0
         self._curve: _Curve | None = None
+        self._news = 0
 
     @property
     def samples(self) -> float:
@@ -182,11 +186,14 @@ class Survival:
             self._cut[i] += weight
             self._cut_part[i] += weight * (round(part * _PARTS) / _PARTS)
         self._total += weight
-        self._curve = None
+        self._news += 1
+        if self._news > _NEWS * self.samples:
+            self._curve = None
 
     def _solved(self) -> _Curve:
         if self._curve is None:
             self._curve = self._solve()
+            self._news = 0
         return self._curve
 
     def _solve(self) -> _Curve:

@@ -67,7 +67,7 @@ def test_an_age_that_too_few_were_watched_at_is_unknown() -> None:
     assert curve.ends_within(0, 10) is not None
     assert curve.ends_within(500, 100) is None
     assert curve.mean_left(500, 100) is None
-    curve.add(1000, ended=True)
+    curve = filled(*[10] * 60, *[1000] * LEAST_AT_RISK)
     assert curve.ends_within(500, 10_000) == 1.0
     assert curve.mean_left(500, 10_000) is not None
     assert curve.ends_within(5000, 100) is None
@@ -140,6 +140,20 @@ def test_old_answers_fade_by_the_number_of_newer_ones() -> None:
         curve.add(10, ended=True)
     within = curve.ends_within(0, 10)
     assert within == pytest.approx(1 - 1 / 2.718, abs=0.01)
+
+
+def test_few_answers_of_many_do_not_move_it() -> None:
+    curve = Survival()
+    for _ in range(320):
+        curve.add(10, ended=True)
+    before = curve.quantile(0.5)
+    for _ in range(5):
+        curve.add(1000, ended=True)
+        assert curve._curve is not None, "not solved anew"
+    assert curve.quantile(0.5) == before
+    for _ in range(400):
+        curve.add(1000, ended=True)
+    assert curve.quantile(0.5) > 500
 
 
 def test_weights_stay_finite_and_the_curve_the_same() -> None:
