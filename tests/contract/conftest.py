@@ -206,9 +206,14 @@ async def new_box() -> AsyncIterator[Callable[..., Box]]:
     def crashed(name: str, error: BaseException) -> None:
         crashes.append(error)
 
-    def build(config: EngineConfig | None = None) -> Box:
+    def build(config: EngineConfig | None = None, step_target_ms: float | None = None) -> Box:
         log: list[str] = []
-        engine = build_engine(config or scripted_config(), log=log.append, crashed=crashed)
+        engine = build_engine(
+            config or scripted_config(),
+            step_target_ms=step_target_ms,
+            log=log.append,
+            crashed=crashed,
+        )
         box = Box(engine)
         box.log = log
         boxes.append(box)
@@ -257,7 +262,10 @@ async def shared(adapter: EngineConfig) -> AsyncIterator[Box]:
     crashes: list[BaseException] = []
     box = Box(
         build_engine(
-            adapter, log=lambda line: None, crashed=lambda name, error: crashes.append(error)
+            adapter,
+            step_target_ms=None,
+            log=lambda line: None,
+            crashed=lambda name, error: crashes.append(error),
         )
     )
     await box.start()

@@ -209,9 +209,6 @@ def _nobody_below(classes: tuple[ClassConfig, ...]) -> list[ConfigProblem]:
         if cls.preempt == "lower_rank" and not any(other.preemptible for other in below):
             text = 'no class of a lower rank is preemptible, so nothing is stopped: say "never"'
             found.append(ConfigProblem(f"{at}.preempt", text))
-        if cls.itl_target_ms is not None and not below:
-            text = "there is no class of a lower rank to hold back"
-            found.append(ConfigProblem(f"{at}.itl_target_ms", text))
         for key in ("behaviour_live", "behaviour_starts_per_min"):
             if getattr(cls, key) is not None and not below:
                 text = "there is no class of a lower rank to be treated as"

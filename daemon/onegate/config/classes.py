@@ -83,7 +83,8 @@ class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Milliseconds | None,
         why(
             "while it has requests in the engine, lower classes get only as many seats as leave "
-            "the time between two tokens this short",
+            "the time between two tokens this short, and the embedded engine reads prompts in "
+            "pieces that are done in that time, as measured when it starts",
             "ms",
         ),
     ] = None

@@ -98,7 +98,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_step_tok: Annotated[
         Tok,
         why(
-            "tokens of one step; smaller keeps running answers smooth while prompts are read",
+            "tokens of one step at most; fewer keep running answers smooth while prompts are read, "
+            "and a class's `itl_target_ms` says how smooth",
             "tokens",
             restart=True,
         ),

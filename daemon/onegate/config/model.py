@@ -51,3 +51,10 @@ class Config(Struct, frozen=True, kw_only=True):
     hints: tuple[Hint, ...] = ()
     shipped_grants: tuple[Grant, ...] = shipped_grants(None)
     shipped_hints: tuple[Hint, ...] = SHIPPED_HINTS
+
+    @property
+    def step_target_ms(self) -> float | None:
+        """How short a step of the engine has to be for the class that wants it shortest; None
+        where none says."""
+        targets = [cls.itl_target_ms for cls in self.classes if cls.itl_target_ms is not None]
+        return min(targets, default=None)

@@ -46,7 +46,7 @@ class HostPlan:
     backoff_reset_s: float
 
 
-def openvino_plan(config: EngineConfig) -> HostPlan:
+def openvino_plan(config: EngineConfig, step_target_ms: float | None) -> HostPlan:
     """The embedded engine. A model that looks like a path is one; else it is a packaged one's."""
     name, path = model_file(config.model)
     settings = OpenVinoSettings(
@@ -58,6 +58,7 @@ def openvino_plan(config: EngineConfig) -> HostPlan:
         kv_tok=config.kv_tok,
         max_seqs=config.max_seqs,
         max_step_tok=config.max_step_tok,
+        step_target_ms=step_target_ms,
         prefix_cache=config.prefix_cache,
     )
 
@@ -71,8 +72,8 @@ def openvino_plan(config: EngineConfig) -> HostPlan:
     return _plan(config, table, [openvino_pool(settings)])
 
 
-def scripted_plan(config: EngineConfig) -> HostPlan:
-    """The scripted engine, with the pools of its table."""
+def scripted_plan(config: EngineConfig, _step_target_ms: float | None) -> HostPlan:
+    """The scripted engine, with the pools of its table, whose steps are as its script says."""
     scripted = config.scripted
     settings = ScriptedSettings(
         pools=[

@@ -17,11 +17,13 @@ class EngineKindMissing(Exception):
 def build_engine(
     config: EngineConfig,
     *,
+    step_target_ms: float | None,
     log: Callable[[str], None],
     crashed: Callable[[str, BaseException], None],
 ) -> Engine:
     """The configured engine, not started.
 
+    Where an engine lets us choose, its steps take no longer than `step_target_ms`.
     `log` gets what its processes write, line by line; `crashed` is told of the adapter's own bug,
     after which nobody watches the engine any more. Raises EngineKindMissing.
     """
@@ -31,4 +33,4 @@ def build_engine(
         raise EngineKindMissing(
             f'this version has no engine of kind "{config.kind}": set engine.kind to one of {known}'
         )
-    return AttachedEngine(plan(config), log=log, crashed=crashed)
+    return AttachedEngine(plan(config, step_target_ms), log=log, crashed=crashed)

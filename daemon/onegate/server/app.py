@@ -86,7 +86,10 @@ class App:
         self._vital = Tasks(self._lifecycle.vital_crashed)
         requests = Tasks(self._request_crashed)
         self._engine = build_engine(
-            config.engine, log=self._engine_line, crashed=self._lifecycle.vital_crashed
+            config.engine,
+            step_target_ms=config.step_target_ms,
+            log=self._engine_line,
+            crashed=self._lifecycle.vital_crashed,
         )
         accounts = Accounts()
         inbound = InboundBytes(config.gate.inbound_bytes, config.gate.inbound_bytes_per_principal)

@@ -176,7 +176,7 @@ def test_whoever_may_stop_others_needs_some() -> None:
     assert cautions(better) == {"class.loop.preempt"}
 
 
-@pytest.mark.parametrize("key", ["itl_target_ms", "behaviour_live", "behaviour_starts_per_min"])
+@pytest.mark.parametrize("key", ["behaviour_live", "behaviour_starts_per_min"])
 def test_what_speaks_of_lower_classes_needs_one(key: str) -> None:
     assert cautions(a_class("batch", f"{key} = 50")) == {f"class.batch.{key}"}
     assert cautions(a_class("loop", f"{key} = 50")) == set()

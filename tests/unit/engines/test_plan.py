@@ -20,7 +20,7 @@ def test_a_packaged_model_is_looked_up_at_each_start(monkeypatch):
         return there[0]
 
     monkeypatch.setattr(plan, "embedded_model_path", find)
-    made = openvino_plan(EngineConfig(kind="openvino", model="small"))
+    made = openvino_plan(EngineConfig(kind="openvino", model="small"), None)
     assert [pool.model for pool in made.pools] == ["small"]
     with pytest.raises(EngineUnprepared, match="install it"):
         made.table()
@@ -41,7 +41,7 @@ def test_a_packaged_model_is_looked_up_at_each_start(monkeypatch):
     ],
 )
 def test_a_path_is_absolute_and_its_name_the_models(model, name, path):
-    settings = read_settings(openvino_plan(EngineConfig(model=model)).table())
+    settings = read_settings(openvino_plan(EngineConfig(model=model), None).table())
     assert (settings.model, settings.path) == (name, path)
 
 
@@ -62,8 +62,9 @@ def test_every_key_of_the_engine_reaches_the_host():
         restart_backoff_max_ms=17,
         restart_reset_s=18.0,
     )
-    made = openvino_plan(config)
+    made = openvino_plan(config, 40.0)
     settings = read_settings(made.table())
+    assert settings.step_target_ms == 40.0
     for key in (
         "device",
         "threads",
@@ -77,14 +78,14 @@ def test_every_key_of_the_engine_reaches_the_host():
     assert (made.python, made.host_socket) == ("/opt/venv/bin/python", "/run/h.sock")
     assert (made.stall_floor_s, made.backoff_first_ms, made.backoff_max_ms) == (15.0, 16, 17)
     assert made.backoff_reset_s == 18.0
-    made = openvino_plan(EngineConfig())
+    made = openvino_plan(EngineConfig(), None)
     assert (made.python, made.host_socket) == (sys.executable, None)
 
 
 def test_the_pools_of_the_script():
     pools = tuple(ScriptedPool(model=name, reservation="full") for name in "abc")
     config = EngineConfig(kind="scripted", scripted=ScriptedConfig(pools=pools, loadable=2))
-    made = scripted_plan(config)
+    made = scripted_plan(config, None)
     assert [(pool.model, pool.state) for pool in made.pools] == [
         ("a", PoolState.LOADING),
         ("b", PoolState.LOADING),
@@ -97,5 +98,8 @@ def test_the_pools_of_the_script():
 
 
 def test_parameters_are_known_before_the_host_has_said_anything():
-    for made in (openvino_plan(EngineConfig()), scripted_plan(EngineConfig(kind="scripted"))):
+    for made in (
+        openvino_plan(EngineConfig(), None),
+        scripted_plan(EngineConfig(kind="scripted"), None),
+    ):
         assert {"max_tokens", "stop"} <= made.pools[0].params

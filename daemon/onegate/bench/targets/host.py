@@ -15,7 +15,7 @@ from onegate.bench.targets.base import (
     in_time,
 )
 from onegate.clock import monotonic_ns
-from onegate.config import EngineConfig
+from onegate.config import Config
 from onegate.engines.base import (
     Accepted,
     Engine,
@@ -51,13 +51,14 @@ class HostTarget:
         self._params: frozenset[str] = frozenset()
 
     @classmethod
-    def of(
-        cls, config: EngineConfig, model: str | None, *, ready_s: float, log: Log
-    ) -> "HostTarget":
+    def of(cls, config: Config, model: str | None, *, ready_s: float, log: Log) -> "HostTarget":
         """The host that a daemon with this configuration would start. Raises TargetError."""
         try:
             engine = build_engine(
-                config, log=log, crashed=lambda name, error: log(f"{name} crashed: {error!r}")
+                config.engine,
+                step_target_ms=config.step_target_ms,
+                log=log,
+                crashed=lambda name, error: log(f"{name} crashed: {error!r}"),
             )
             return cls(engine, model, ready_s=ready_s)
         except EngineKindMissing as error:

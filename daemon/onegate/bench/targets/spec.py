@@ -103,7 +103,7 @@ def build(spec: Spec, *, ready_s: float, log: Log) -> Target:
             config = load(spec.where, environ={}) if spec.where else check(_SCRIPTED)
         except ConfigError as error:
             raise TargetError(f"{spec}: {error}") from error
-        return HostTarget.of(config.engine, spec.model, ready_s=ready_s, log=log)
+        return HostTarget.of(config, spec.model, ready_s=ready_s, log=log)
     if spec.kind in HTTP_KINDS:
         return _http(spec, ready_s)
     raise TargetError(f"{spec} has to be started before it can be measured")

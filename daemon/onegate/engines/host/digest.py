@@ -1,10 +1,10 @@
 """Digest of a model's weights, computed once per file and remembered by what identifies it."""
 
 import hashlib
-import json
 import os
-import sys
 from pathlib import Path
+
+from onegate.engines.host.remembered import recall, remember
 
 # Weights as engines name them; what else lies in a folder does not change what is computed.
 _WEIGHTS = ("*.bin", "*.safetensors", "*.gguf")
@@ -46,41 +46,18 @@ def _weights(path: Path) -> list[Path]:
     return sorted(file for pattern in _WEIGHTS for file in path.glob(pattern))
 
 
-def default_cache() -> Path:
-    """Where this user's caches are, by the XDG rules."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(home) if home.startswith("/") else Path.home() / ".cache"
-    return base / "onegate" / "digests.json"
-
-
 def _file_digest(path: Path, cache: Path | None) -> str:
     with path.open("rb") as file:
         facts = os.fstat(file.fileno())
         key = f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}"
-        known = _read_cache(cache) if cache is not None else {}
+        known = _known(cache) if cache is not None else {}
         if key in known:
-            return known[key]
+            return str(known[key])
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if cache is not None:
-        _write_cache(cache, {**known, key: found})
+        remember(cache, {**known, key: found}, what="the digest of the model")
     return found
 
 
-def _read_cache(cache: Path) -> dict[str, str]:
-    try:
-        known = json.loads(cache.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(known, dict):
-        return {}
-    return {k: v for k, v in known.items() if isinstance(v, str) and len(v) == 64}
-
-
-def _write_cache(cache: Path, known: dict[str, str]) -> None:
-    beside = cache.with_name(f"{cache.name}.{os.getpid()}")
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(known), encoding="utf-8")
-        beside.replace(cache)
-    except OSError as error:
-        sys.stderr.write(f"the digest of the model is not remembered: {error}\n")
+def _known(cache: Path) -> dict[str, object]:
+    return {k: v for k, v in recall(cache).items() if isinstance(v, str) and len(v) == 64}

@@ -18,13 +18,15 @@ from onegate.engines.base import (
 )
 from onegate.engines.host.batch import Batch
 from onegate.engines.host.checks import check_min_tokens, check_params, check_plain_text
-from onegate.engines.host.digest import Stamp, default_cache, weights_digest, weights_stamp
+from onegate.engines.host.digest import Stamp, weights_digest, weights_stamp
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
 from onegate.engines.host.pipeline import Pipeline
 from onegate.engines.host.prompts import PromptReader
+from onegate.engines.host.remembered import default_cache
 from onegate.engines.host.sampling import HONOURED, sampling_of
 from onegate.engines.host.sequence import Sequence
 from onegate.engines.host.settings import OpenVinoSettings
+from onegate.engines.host.step_size import known_costs, measured_costs, step_tok, words
 from onegate.engines.host.wire import AcceptedMsg, CountCall
 from onegate.protocol.content import Identity
 
@@ -91,7 +93,7 @@ class EmbeddedEngine:
         self.version = version
         self._settings = settings
         self._open = open_pipeline
-        self._digest_cache = digest_cache or default_cache()
+        self._digest_cache = digest_cache or default_cache("digests.json")
         self._loaded: _Loaded | None = None
         self._pool = openvino_pool(settings)
 
@@ -182,7 +184,7 @@ class EmbeddedEngine:
             if self._loaded is not None and self._holds_what_is_there():
                 return self._keep(stamp)
             self._loaded = None  # there may be no room for both
-            pipeline = self._open(settings)
+            pipeline, most_tok = self._open_in_time(stamp)
             digest, digest_kind = weights_digest(path, self._digest_cache)
             if weights_stamp(path) != stamp:
                 raise LoadFailed(f"{path} was replaced while it was loaded: it is tried again")
@@ -196,6 +198,7 @@ class EmbeddedEngine:
             # A prompt as long as the tokenizer's own limit may have been cut short.
             max_context_tok=min(settings.context_tok, kv_tok, facts.encode_max_tok),
             kv_tok=kv_tok,
+            max_step_tok=most_tok,
             block_tok=facts.block_tok,
             max_bytes_per_tok=facts.max_bytes_per_tok,
         )
@@ -203,7 +206,7 @@ class EmbeddedEngine:
             stamp,
             pipeline,
             PromptReader(pipeline, capacity.max_context_tok),
-            Batch(pipeline, settings.model, kv_tok=kv_tok, max_step_tok=settings.max_step_tok),
+            Batch(pipeline, settings.model, kv_tok=kv_tok, max_step_tok=most_tok),
         )
         features = openvino_pool(settings).features
         if facts.samples_by_default:
@@ -227,6 +230,27 @@ class EmbeddedEngine:
             ),
         )
         return StepReport(stepped=False, pools_changed=True)
+
+    def _open_in_time(self, stamp: Stamp) -> tuple[Pipeline, int]:
+        """The model, and how many tokens a step has at most. The library takes that number as it
+        opens a model, so one that was never measured here may be opened twice."""
+        settings = self._settings
+        target_ms, most_tok = settings.step_target_ms, settings.max_step_tok
+        if target_ms is None:
+            return self._open(settings), most_tok
+        cache = self._digest_cache.with_name("steps.json")
+        costs, pipeline = known_costs(cache, stamp, settings), None
+        if costs is None:
+            pipeline = self._open(settings)
+            costs = measured_costs(cache, stamp, settings, pipeline)
+        chosen_tok = step_tok(
+            costs, target_ms=target_ms, max_seqs=settings.max_seqs, most_tok=most_tok
+        )
+        sys.stderr.write(words(costs, settings, chosen_tok) + "\n")
+        if pipeline is None or chosen_tok < most_tok:
+            pipeline = None  # there may be no room for both
+            pipeline = self._open(replace(settings, max_step_tok=chosen_tok))
+        return pipeline, chosen_tok
 
     def _holds_what_is_there(self) -> bool:
         identity = self._pool.identity

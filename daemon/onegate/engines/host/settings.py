@@ -22,6 +22,9 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class OpenVinoSettings(_Settings, frozen=True, tag_field="kind", tag="openvino"):
     """`path` is an absolute path to a GGUF file or an OpenVINO model folder; `model` its name.
 
+    A step has `max_step_tok` tokens at most, fewer where it would take longer than
+    `step_target_ms`.
+
     `threads` None: one less than the cores that this process may use, at least one, so that the
     daemon's loop on the same machine is never starved.
     """
@@ -34,6 +37,7 @@ class OpenVinoSettings(_Settings, frozen=True, tag_field="kind", tag="openvino")
     kv_tok: _Count
     max_seqs: _Count
     max_step_tok: _Count
+    step_target_ms: _CostMs | None
     prefix_cache: bool
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from onegate.engines.base import EngineRequest
 from onegate.engines.host.pipeline import PipelineFacts, ReadTokens
+from onegate.engines.host.settings import OpenVinoSettings
 
 SPECIALS = {"<|end|>": 256, "<|start|>": 257, "<|e|>": 258}
 EOS = SPECIALS["<|end|>"]
@@ -131,3 +132,21 @@ def make_request():
         return EngineRequest(prompt=prompt, **given)
 
     return make
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"weights")
+    return OpenVinoSettings(
+        model="m",
+        path=str(path),
+        device="CPU",
+        threads=None,
+        context_tok=500,
+        kv_tok=800,
+        max_seqs=4,
+        max_step_tok=32,
+        step_target_ms=None,
+        prefix_cache=False,
+    )

@@ -18,6 +18,7 @@ OPENVINO = OpenVinoSettings(
     kv_tok=1,
     max_seqs=1,
     max_step_tok=1,
+    step_target_ms=None,
     prefix_cache=False,
 )
 

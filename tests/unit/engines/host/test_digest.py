@@ -4,7 +4,7 @@ import os
 import pytest
 
 from onegate.engines.host import digest
-from onegate.engines.host.digest import default_cache, weights_digest, weights_stamp
+from onegate.engines.host.digest import weights_digest, weights_stamp
 
 
 @pytest.fixture
@@ -69,14 +69,6 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path, capsys):
     found, _ = weights_digest(weights, tmp_path / "file" / "cache.json")
     assert found.startswith("sha256:")
     assert "not remembered" in capsys.readouterr().err
-
-
-def test_where_the_cache_is(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/c")
-    assert str(default_cache()) == "/c/onegate/digests.json"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", "/h")
-    assert str(default_cache()) == "/h/.cache/onegate/digests.json"
 
 
 def test_the_stamp_changes_with_every_file(tmp_path):

@@ -3,30 +3,15 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onegate.engines.base import Feature, PoolState
+from onegate.engines.host import step_size
 from onegate.engines.host.embedded import EmbeddedEngine, openvino_pool
 from onegate.engines.host.engine import LoadFailed, Refusal
-from onegate.engines.host.settings import OpenVinoSettings
+from onegate.engines.host.step_size import StepCosts
 from onegate.engines.host.wire import CountCall
 from onegate.protocol.content import FunctionSpec, Params, Tool
-
-
-@pytest.fixture
-def settings(tmp_path):
-    path = tmp_path / "m.gguf"
-    path.write_bytes(b"weights")
-    return OpenVinoSettings(
-        model="m",
-        path=str(path),
-        device="CPU",
-        threads=None,
-        context_tok=500,
-        kv_tok=800,
-        max_seqs=4,
-        max_step_tok=32,
-        prefix_cache=False,
-    )
 
 
 @pytest.fixture
@@ -41,6 +26,46 @@ def engine(settings, pipeline, tmp_path):
     assert not report.stepped
     assert not engine.busy
     return engine
+
+
+class Opened:
+    """Opens the same pipeline again and again, and notes with how many tokens a step."""
+
+    def __init__(self, pipeline):
+        self.pipeline = pipeline
+        self.step_tok = []
+
+    def __call__(self, settings):
+        self.step_tok.append(settings.max_step_tok)
+        return self.pipeline
+
+
+def test_steps_are_as_short_as_wanted_and_measured_once(
+    settings, pipeline, tmp_path, monkeypatch, capsys
+):
+    costs = StepCosts(1.0, 1.0, 9.0)
+    measured = []
+    monkeypatch.setattr(step_size, "measure", lambda *_: (measured.append(1) or costs, True))
+    opened = Opened(pipeline)
+    for target_ms, tok in ((30.0, 4 + 21), (30.0, 4 + 21), (27.0, 4 + 18), (1000.0, 32)):
+        wanted = replace(settings, step_target_ms=target_ms)
+        engine = EmbeddedEngine(wanted, opened, version="1", digest_cache=tmp_path / "d.json")
+        engine.step()
+        assert engine.pools()[0].capacity.max_step_tok == tok
+        assert engine.pools()[0].state is PoolState.READY
+    assert opened.step_tok == [32, 25, 25, 22, 32]
+    assert len(measured) == 1
+    assert "at most 25 tokens: 30 ms are wanted" in capsys.readouterr().err
+
+
+def test_a_model_whose_steps_are_short_enough_is_opened_once(
+    settings, pipeline, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(step_size, "measure", lambda *_: (StepCosts(0.1, 0.1, 0.2), True))
+    opened = Opened(pipeline)
+    wanted = replace(settings, step_target_ms=50.0)
+    EmbeddedEngine(wanted, opened, version="1", digest_cache=tmp_path / "d.json").step()
+    assert opened.step_tok == [32]
 
 
 def refusal(call, *arguments):

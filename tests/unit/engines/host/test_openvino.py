@@ -21,6 +21,7 @@ def settings(path, **given):
             "kv_tok": 320,
             "max_seqs": 1,
             "max_step_tok": 64,
+            "step_target_ms": None,
             "prefix_cache": False,
             **given,
         }

@@ -13,6 +13,7 @@ OPENVINO = {
     "kv_tok": 1,
     "max_seqs": 1,
     "max_step_tok": 1,
+    "step_target_ms": None,
     "prefix_cache": False,
 }
 
