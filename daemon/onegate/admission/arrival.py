@@ -101,8 +101,8 @@ def load_too_late(book: Book, spec: RequestSpec, now_ns: int) -> Backpressure | 
     load_ns = pool.spec.switch_cost_ns
     if pool.ready or load_ns is None or not spec.ttft_is_own or spec.ttft_deadline_ns is None:
         return None
-    since_ns = pool.load_asked_ns if pool.load_asked_ns is not None else now_ns
-    needed_ns, allowed_ns = load_ns - (now_ns - since_ns), spec.ttft_deadline_ns - now_ns
+    needed_ns = load_ns - pool.loading_ns(now_ns)
+    allowed_ns = spec.ttft_deadline_ns - now_ns
     if needed_ns <= allowed_ns:
         return None
     return Backpressure(

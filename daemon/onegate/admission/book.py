@@ -148,7 +148,7 @@ class Book:
         for queue in self.queues.values():
             if queue.spec.rank >= rank:
                 return None
-            if queue.spec.itl_target_ns is None or not queue.running:
+            if queue.spec.itl_target_ns is None or not self._runs_in(queue, pool):
                 continue
             step_ns = pool.pace.step_ns(
                 decode_seqs=pool.ledger.seats + 1, prefill_tok=0, now_ns=self.now_ns
@@ -156,6 +156,13 @@ class Book:
             if step_ns is not None and step_ns > queue.spec.itl_target_ns:
                 return Binding.ITL
         return None
+
+    def _runs_in(self, queue: ClassQueue, pool: Pool) -> bool:
+        """Does a request of the class run in the pool? Other pools' steps are their own."""
+        if not queue.running:
+            return False
+        running = (self.records[rid] for rid in pool.ledger)
+        return any(r.held and r.spec.class_ == queue.spec.name for r in running)
 
     def hold(self, heads: Iterable[tuple[Next, Binding | None]]) -> None:
         """Whoever is next and finds a seat, but no cache or step for its size, keeps its place."""
@@ -339,6 +346,7 @@ class Book:
         for rid, record in self.records.items():
             assert rid == record.rid
             ledger = self.pools[record.spec.pool].ledger
+            assert not record.pledged_tok or record.state is State.PREEMPTING, record
             if record.state is State.QUEUED:
                 assert waiting.get(rid) == record.spec.class_, record
                 assert rid not in ledger, f"{rid} waits and has a seat"

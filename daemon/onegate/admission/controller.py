@@ -265,6 +265,7 @@ class Controller:
             record = stop.record
             pool = self._book.pools[record.spec.pool]
             record.move(Move.PREEMPT)
+            meter.pledge(self._book, record)
             pool.stopping += 1
             if stop.for_rank is not None:
                 pool.kept.append(stop.for_rank)
@@ -327,6 +328,7 @@ class Controller:
         stopping = record.state is State.PREEMPTING
         record.move(Move.SETTLE)
         pool.stopping -= stopping
+        meter.redeem(self._book, record)
         if output_tok > record.output_tok:  # more than was told of as it came
             meter.computed(self._book, record, record.prefill_tok, output_tok)
         if not record.spec.lease:
@@ -369,6 +371,7 @@ class Controller:
         pool.pace.left(record.rid, now_ns)
         self._give_back_permit(record)
         record.lost_tok = 0
+        meter.redeem(book, record)
         if stopped:
             meter.lost(book, record)
         record.safety_ns = None

@@ -2,7 +2,7 @@
 
 from onegate.admission.book import Book
 from onegate.admission.lifecycle import Move, State
-from onegate.admission.protect import again_tok
+from onegate.admission.protect import again_tok, likely_again_tok
 from onegate.admission.records import Pool, Record, queue_cost
 
 
@@ -98,6 +98,19 @@ def _learn_turnover(book: Book, pool: Pool) -> None:
             queue.turnover.pop(pool.spec.model, None)
         else:
             queue.turnover[pool.spec.model] = turnover
+
+
+def pledge(book: Book, record: Record) -> None:
+    """It is asked to stop: what that probably costs is taken from its class at once, so that the
+    next one that is looked at finds it gone."""
+    record.pledged_tok = likely_again_tok(book.pools[record.spec.pool], record)
+    book.allowances[record.spec.class_].spend(record.pledged_tok)
+
+
+def redeem(book: Book, record: Record) -> None:
+    """It has stopped, or was done before."""
+    book.allowances[record.spec.class_].spend(-record.pledged_tok)
+    record.pledged_tok = 0.0
 
 
 def lost(book: Book, record: Record) -> None:

@@ -71,12 +71,15 @@ def for_switch(book: Book, model: str) -> Plan:
     if best is None or not book.queues[best.record.spec.class_].spec.preempts:
         return NOBODY
     stops: list[Stop] = []
+    again = _Again(book)
     for pool in book.pools.values():
         for rid in pool.ledger:
             record = book.records[rid]
             if record.state is State.PREEMPTING:
                 continue
             if not may_stop(book, record, best.rank, None) or is_protected(pool, record):
+                return NOBODY
+            if not again.allows(record):
                 return NOBODY
             stops.append(Stop(record, None))
     return Plan(tuple(stops))
@@ -109,6 +112,24 @@ def may_stop(book: Book, record: Record, rank: int, waited_ns: int | None) -> bo
     return book.allowances[spec.name].allows(likely_again_tok(pool, record))
 
 
+class _Again:
+    """What those of one plan would have to do again, by class, within its allowance."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._planned: dict[str, float] = {}
+
+    def allows(self, record: Record) -> bool:
+        """May this one be stopped as well? If so it is counted."""
+        class_ = record.spec.class_
+        tok = likely_again_tok(self._book.pools[record.spec.pool], record)
+        planned_tok = self._planned.get(class_, 0.0) + tok
+        if not self._book.allowances[class_].allows(planned_tok):
+            return False
+        self._planned[class_] = planned_tok
+        return True
+
+
 def _for_seats(book: Book, pool: Pool, running: list[Record], now_ns: int) -> Plan:
     delta_ns = book.limits.preempt_delta_ns
     candidates = _candidates(book, pool, running)
@@ -122,12 +143,13 @@ def _for_seats(book: Book, pool: Pool, running: list[Record], now_ns: int) -> Pl
     coming += _sure(_ends(book, pool, running, delta_ns, now_ns), len(causes))
     wake_ns = now_ns + delta_ns if coming and delta_ns else None
     stops: list[Stop] = []
+    again = _Again(book)
     for queue in causes[coming:]:
         rid = queue.head(pool.spec.model, now_ns)
         assert rid is not None
         waited_ns = now_ns - book.records[rid].spec.arrived_ns
         for record in candidates:
-            if may_stop(book, record, queue.spec.rank, waited_ns):
+            if may_stop(book, record, queue.spec.rank, waited_ns) and again.allows(record):
                 stops.append(Stop(record, queue.spec.rank))
                 candidates.remove(record)
                 break
@@ -151,10 +173,11 @@ def _for_cache(
     short_tok = cause.kv_tok(pool.capacity) - (kv_tok - pool.ledger.kv_tok)
     waited_ns = now_ns - cause.spec.arrived_ns
     stops: list[Stop] = []
+    again = _Again(book)
     for record in _candidates(book, pool, running):
         if short_tok <= 0:
             break
-        if may_stop(book, record, rank, waited_ns):
+        if may_stop(book, record, rank, waited_ns) and again.allows(record):
             stops.append(Stop(record, None if stops else rank))  # one seat is enough
             short_tok -= record.kv_tok(pool.capacity)
     return Plan(tuple(stops)) if short_tok <= 0 else NOBODY

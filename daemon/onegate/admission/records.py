@@ -73,7 +73,8 @@ class Record:
     `Abort` said. `prepaid_tok` are left of the quantum that a grant by the floor began with.
     `reserved_tok` of output its seat is charged, `charged_tok` its flow. `kept_tok` of output it
     goes on from. `again_tok` of work had to be done more than once because it was stopped, for
-    `lost_tok` tokens the last time. `settled_ns`: since when its seat waits for the engine's word.
+    `lost_tok` tokens the last time; `pledged_tok` are taken for it from its class until it is known
+    what the stop costs. `settled_ns`: since when its seat waits for the engine's word.
     `predicted_ns` from its arrival on its first token was expected.
     """
 
@@ -90,6 +91,7 @@ class Record:
     kept_tok: int = 0
     again_tok: float = 0.0
     lost_tok: int = 0
+    pledged_tok: float = 0.0
     predicted_ns: int | None = None
     safety_ns: int | None = None
     settled_ns: int | None = None
@@ -265,6 +267,14 @@ class Pool:
         if self._unready_since_ns is None:
             return self._unready_ns
         return self._unready_ns + now_ns - self._unready_since_ns
+
+    def loading_ns(self, now_ns: int) -> int:
+        """For how long it has been loading, of its own or asked to; 0 if it is not."""
+        if self.load_asked_ns is not None:
+            return now_ns - self.load_asked_ns
+        if self.spec.state is PoolState.LOADING and self._unready_since_ns is not None:
+            return now_ns - self._unready_since_ns
+        return 0
 
     @property
     def unready_settled_ns(self) -> int | None:

@@ -79,7 +79,9 @@ def for_room(
         used=full.used,
         limited_by=book.limited_by(book.pools[spec.pool]),
     )
-    known = book.tickets.presented(spec, now_ns)
+    known = None
+    if full.reason is not Refused.TOO_LARGE:  # which no promise helps, and which uses none up
+        known = book.tickets.presented(spec, now_ns)
     if known is not None and now_ns < known.due_ns - EARLY_NS:
         # Too early: the promise holds, and nobody is pushed back by asking again.
         return replace(refusal, retry_after_ns=known.due_ns - now_ns, ticket=known.name)

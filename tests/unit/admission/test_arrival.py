@@ -291,6 +291,17 @@ def test_what_is_left_of_a_load_counts(book: Any, load_too_late: Any) -> None:
     assert (late.limit, late.used) == (5999, 6000)
 
 
+def test_what_is_left_of_a_load_that_nobody_asked_for_counts(
+    book: Any, load_too_late: Any, pool_spec: Callable[..., Any]
+) -> None:
+    """The engine loads it again of its own, since it became that four seconds ago."""
+    book.pools["a"].become(pool_spec("a"), NOW - 9 * S)
+    book.pools["a"].become(pool_spec("a", PoolState.LOADING, switch_cost_ns=10 * S), NOW - 4 * S)
+    assert load_too_late(**own(6 * S)) is None
+    late = load_too_late(**own(6 * S - MS))
+    assert (late.limit, late.used) == (5999, 6000)
+
+
 def test_a_load_of_which_nobody_knows_how_long_it_takes_is_waited_for(
     book: Any, load_too_late: Any, pool_spec: Callable[..., Any]
 ) -> None:

@@ -516,6 +516,25 @@ def test_lower_classes_get_the_seats_that_steps_allow(
     assert paced.next_to_start().record.rid == 3
 
 
+def test_steps_of_another_pool_are_its_own(
+    make_book: Callable[..., Any],
+    class_spec: Callable[..., Any],
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    seat: Any,
+) -> None:
+    classes = (class_spec(name="chat", itl_target_ns=S // 40), class_spec(name="batch", rank=1))
+    book = make_book(classes, (pool_spec("a", max_seqs=9), pool_spec("b", max_seqs=9)))
+    for pool in book.pools.values():
+        pool.pace = FixedPace()
+    seat(book, request_spec(1, "chat", pool="b"))
+    for rid in (2, 3):
+        seat(book, request_spec(rid, "batch"))
+    assert book.in_the_way("batch", "a", 1, 1) is None
+    seat(book, request_spec(4, "batch", pool="b"))
+    assert book.in_the_way("batch", "b", 1, 1) is Binding.ITL
+
+
 def test_a_step_that_is_just_as_long_is_allowed(paced: Any, request_spec: Any, seat: Any) -> None:
     paced.queues["chat"].spec = replace(paced.queues["chat"].spec, itl_target_ns=S // 50)
     assert paced.in_the_way("batch", "a", 1, 1) is None

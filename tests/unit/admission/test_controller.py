@@ -350,7 +350,7 @@ def stopped(core: Any, arrive: Any, **fields: Any) -> tuple[Controller, Any]:
 def test_a_stop_costs_the_class_what_was_computed(core: Any, arrive: Any) -> None:
     one, record = stopped(core, arrive, resume=Resume.EXACT)
     allowance = one._book.allowances["batch"]
-    assert allowance.left_tok == BURST_TOK
+    assert allowance.left_tok == BURST_TOK - 18, "as it looks when it is asked to stop"
     tell(one, ev.Produced(1, 9))  # until the engine has stopped it
     assert tell(one, ev.Requeued(1, 9)) == [Grant(2)]
     assert (record.again_tok, record.lost_tok) == (19, 19)
@@ -374,6 +374,7 @@ def test_a_settle_ends_a_stop(core: Any, arrive: Any) -> None:
     assert one._book.pools["a"].stopping == 1
     tell(one, ev.Settled(1, 8, True))
     assert one._book.pools["a"].stopping == 0
+    assert one._book.allowances["batch"].left_tok == BURST_TOK, "nothing was lost"
     assert tell(one, ev.SeatFreed(1)) == [Grant(2)]
 
 

@@ -157,6 +157,20 @@ def test_least_to_lose_of_the_worst_rank_is_stopped_for_the_first(
     assert plan(book) == ([4, 3], [0, 1], None)
 
 
+@pytest.mark.parametrize(("left_tok", "stops"), [(39, 0), (79, 1), (80, 2), (130, 3)])
+def test_those_of_one_plan_share_what_may_be_computed_again(
+    build: Any, run: Any, wait: Any, request_spec: Any, left_tok: int, stops: int
+) -> None:
+    """Each has made 30 and has a prompt of 10."""
+    book = build(seats=3)
+    for rid in (3, 2, 1):
+        run(book, rid, 30)
+    for rid in (7, 8, 9):
+        wait(book, request_spec(rid, "chat"))
+    book.allowances["batch"].spend(BURST_TOK - left_tok)
+    assert len(plan(book)[0]) == stops
+
+
 def test_those_behind_a_class_that_stops_nobody_wait_with_it(
     build: Any, run: Any, wait: Any, request_spec: Callable[..., Any]
 ) -> None:

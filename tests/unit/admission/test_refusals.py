@@ -195,6 +195,16 @@ def test_what_never_fits_is_told_so(busy: Any, refuse: Callable[..., Refusal]) -
     assert (refusal.retry_after_ns, refusal.ticket, len(busy.tickets)) == (None, None, 0)
 
 
+def test_what_never_fits_uses_up_no_promise(busy: Any, refuse: Callable[..., Refusal]) -> None:
+    first = refuse()
+    assert first.retry_after_ns is not None
+    too_large = Backpressure(Refused.TOO_LARGE, "tokens", 500, 600, 0.0)
+    for now_ns in (NOW, NOW + first.retry_after_ns):
+        refusal = refuse(too_large, 600, now_ns=now_ns, ticket=first.ticket)
+        assert (refusal.retry_after_ns, refusal.ticket) == (None, None)
+    assert len(busy.tickets) == 1
+
+
 def test_room_that_is_promised_to_others_is_called_that(refuse: Callable[..., Refusal]) -> None:
     refusal = refuse(replace(FULL, used=300, excess_tok=0.0))
     assert refusal.message == "the room that there is was promised to those who were refused before"
