@@ -8,6 +8,7 @@ from tests.sim import tables
 from tests.sim.profiles import PROFILES
 from tests.sim.variants import MECHANISMS
 
+TABLES = ("bars", "frontier", "ablations", "cost")
 VARIANTS = ("restart", "exact", "exact-cold")
 
 
@@ -16,7 +17,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim")
     parser.add_argument("what", nargs="?", choices=("run", "calibrate", "replay"), default="run")
     parser.add_argument("log", nargs="?", help="of `replay`: an event log of a daemon")
-    parser.add_argument("--table", choices=("bars", "frontier", "ablations"), default="bars")
+    parser.add_argument("--table", choices=TABLES, default="bars")
     parser.add_argument("--only", default="", help="the bars whose name contains this")
     parser.add_argument("--profile", choices=sorted(PROFILES), default="slots")
     parser.add_argument("--variant", choices=VARIANTS, default="restart")
@@ -40,7 +41,9 @@ def main(argv: list[str]) -> int:
     given = {
         "seeds": asked.seeds, "seconds": asked.seconds, "off": asked.without, "jobs": asked.jobs,
     }  # fmt: skip
-    if asked.table == "bars":
+    if asked.table == "cost":
+        printed = tables.cost()
+    elif asked.table == "bars":
         printed = tables.bars(only=asked.only, **given)
     else:
         table = tables.frontier if asked.table == "frontier" else tables.ablations

@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from tests.sim.bars import BARS, Bar, Values
+from tests.sim.cost import WAITING, costs
 from tests.sim.figures import median
 from tests.sim.run import Protection, protection
 from tests.sim.variants import Setup
@@ -19,6 +20,12 @@ def rows(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     padded = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     return "\n".join([padded[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *padded[1:]])
+
+
+def cost() -> Iterable[str]:
+    """What each decision costs."""
+    body = [(name, f"{one.us:.0f}", f"{one.least_us:.0f}") for name, one in costs().items()]
+    yield rows((f"with {WAITING} waiting", "µs", "least"), body)
 
 
 def over_seeds(play: partial, seeds: int, jobs: int) -> list:
