@@ -24,6 +24,7 @@ class Crowd:
         self.queue = ClassQueue(SPEC)
         self.requests = requests  # (principal, flow) to the size of its requests
         self.members: dict[int, Member] = {}
+        self.cached: dict[tuple[str, str], int] = {}  # of each request, as is told once it runs
         self.served: dict[tuple[str, str], int] = dict.fromkeys(requests, 0)
         self.seq = 0
         for who in requests:
@@ -48,6 +49,7 @@ class Crowd:
         accounts = self.queue.accounts
         accounts.chosen(account)
         accounts.charge(account, tok)
+        accounts.credit(account, self.cached.get(who, 0))
         self.served[who] += tok
         if again:
             self.comes(who)
@@ -189,3 +191,51 @@ def test_one_that_is_held_is_not_passed(asked: list[tuple[str, int]], timed: boo
     assert queue.head("m", 0) == 1, "its place was lost to one that came back"
     queue.remove(1, "m")
     assert queue.head("m", 0) != 1
+
+
+@given(st.lists(st.tuples(sizes, st.integers(0, 99)), min_size=2, max_size=4), tolerances)
+@settings(deadline=None)
+def test_what_a_cache_has_is_nobodys_share(each: list[tuple[int, int]], tolerance: int) -> None:
+    """Shares are of what is computed: whose prompts are cached to so many per cent gets more."""
+    with mock.patch.object(fairness, "TOLERANCE_TOK", tolerance):
+        crowd = Crowd({(f"p{i}", "f"): tok for i, (tok, _) in enumerate(each)})
+        crowd.cached = {
+            (f"p{i}", "f"): tok * percent // 100 for i, (tok, percent) in enumerate(each)
+        }
+        for _ in range(120):
+            crowd.serve()
+        computed = [
+            served - served // crowd.requests[who] * crowd.cached[who]
+            for who, served in crowd.served.items()
+        ]
+        most = max(tok for tok, _ in each)
+        # One request is charged before anybody knows what of it is cached.
+        assert max(computed) - min(computed) <= tolerance + 3 * most
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(("charge", "credit", "turn")), sizes), max_size=60),
+    st.integers(0, 200),
+)
+def test_a_counter_never_goes_back_and_credit_is_never_more_than_was_had(
+    steps: list[tuple[str, int]], tolerance: int
+) -> None:
+    with mock.patch.object(fairness, "TOLERANCE_TOK", tolerance):
+        accounts = Accounts()
+        one, other = accounts.enter("one", "f"), accounts.enter("other", "f")
+        charged = credited = 0
+        for what, tok in steps:
+            before = one.served_tok
+            match what:
+                case "charge":
+                    accounts.charge(one, tok)
+                    charged += tok
+                case "credit" if credited + tok <= charged:
+                    accounts.credit(one, tok)
+                    credited += tok
+                case _:
+                    accounts.charge(other, tok)
+                    accounts.chosen(other)
+            assert before <= one.served_tok <= charged
+            assert one.served_tok >= charged - credited
+            accounts.check()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from onegate.config import UsageConfig
 from onegate.server.outcome import Outcome
 from onegate.server.usage import MS_PER_DAY, OTHERS, Row, UsageTable
+from onegate.server.work import Work
 
 ENDS = st.tuples(
     st.integers(0, 6),  # day
@@ -23,6 +24,12 @@ LIMITS = st.builds(
     principals_per_day=st.integers(1, 6),
     max_rows=st.integers(1, 40),
 )
+
+
+def worked(tok: int) -> Work:
+    work = Work()
+    work.cached_tok, work.recomputed_tok, work.discarded_tok = tok // 2, tok, tok
+    return work
 
 
 class Disk:
@@ -61,6 +68,8 @@ def test_counts_are_conserved_bounded_and_written(limits: UsageConfig, steps: li
             outcome=outcome,
             now_ms=day * MS_PER_DAY,
             output_tok=tok,
+            prompt_tok=tok,
+            work=worked(tok),
         )
         used[day] = used.get(day, 0) + tok
         ends[day] = ends.get(day, 0) + 1
@@ -74,7 +83,9 @@ def test_counts_are_conserved_bounded_and_written(limits: UsageConfig, steps: li
     rows = table.rows()
     if len(used) <= limits.days and limits.max_rows >= 3 * len(used):
         # Then no day has to go: every bound leads to the others of the same day.
-        assert sum(row.output_tok for row in rows) == sum(used.values())
+        for field in ("output_tok", "prompt_tok", "told_tok", "recomputed_tok", "discarded_tok"):
+            assert sum(getattr(row, field) for row in rows) == sum(used.values())
+        assert sum(row.cached_tok for row in rows) <= sum(used.values())
         counted = sum(getattr(row, outcome.value) for row in rows for outcome in Outcome)
         assert counted == sum(ends.values())
     disk.write(table, fails=False)

@@ -1,9 +1,10 @@
 """Who was served how much: virtual token counters of principals, and of the flows of each.
 
 Whoever has had the least is next. A counter is charged the prompt when a request starts and each
-output token as it comes, so that it never has to be taken back (Sheng et al., "Fairness in Serving
-Large Language Models", OSDI'24; input and output weigh the same here, because a box shares its
-tokens out, not its money). Whoever comes back after a pause is lifted to the level at which the
+output token as it comes (Sheng et al., "Fairness in Serving Large Language Models", OSDI'24; input
+and output weigh the same here, because a box shares its tokens out, not its money). What turns out
+not to be computed, because the engine's cache has it, is set off against what is charged next, so
+that a counter never goes back. Whoever comes back after a pause is lifted to the level at which the
 others are served (start-time fair queueing, Goyal et al., SIGCOMM'96): nobody saves up by being
 away, and a new name never starts below the others.
 
@@ -29,16 +30,26 @@ MANY = 64
 class Account:
     """One principal of a class, or one flow of a principal.
 
-    `served_tok` only grows. `live` counts its requests that wait or run. `level_tok` is where its
-    own children begin.
+    `served_tok` only grows. `credit_tok` of it were not computed after all. `live` counts its
+    requests that wait or run. `level_tok` is where its own children begin.
     """
 
-    __slots__ = ("_children", "_idle", "level_tok", "live", "name", "parent", "served_tok")
+    __slots__ = (
+        "_children",
+        "_idle",
+        "credit_tok",
+        "level_tok",
+        "live",
+        "name",
+        "parent",
+        "served_tok",
+    )
 
     def __init__(self, name: str, parent: "Account | None", served_tok: int) -> None:
         self.name = name
         self.parent = parent
         self.served_tok = served_tok
+        self.credit_tok = 0
         self.live = 0
         self.level_tok = 0
         self._children: dict[str, Account] = {}
@@ -63,6 +74,8 @@ class Account:
             del self._idle[name]
             if child.served_tok <= self.level_tok:
                 child = None
+            else:  # without its credit it would be lifted to the level, and no further
+                child.credit_tok = min(child.credit_tok, child.served_tok - self.level_tok)
         if child is None:
             child = self._children[name] = Account(name, self, self.level_tok)
         child.live += 1
@@ -83,8 +96,15 @@ class Account:
             del self._idle[oldest]
             del self._children[oldest]
 
+    def charge(self, tok: int) -> None:
+        """So many tokens more, less what it was charged for nothing."""
+        free_tok = min(self.credit_tok, tok)
+        self.credit_tok -= free_tok
+        self.served_tok += tok - free_tok
+
     def check(self) -> None:
         """Raise AssertionError unless the living are counted once and the idle are few."""
+        assert self.credit_tok >= 0
         assert len(self._idle) <= IDLE_KEPT
         assert {name for name, child in self._children.items() if not child.live} == set(self._idle)
         for child in self:
@@ -130,8 +150,16 @@ class Accounts:
         """So many tokens were computed for it."""
         principal = flow.parent
         assert principal is not None
-        flow.served_tok += tok
-        principal.served_tok += tok
+        flow.charge(tok)
+        principal.charge(tok)
+
+    @staticmethod
+    def credit(flow: Account, tok: int) -> None:
+        """So many of the tokens that it was charged were not computed."""
+        principal = flow.parent
+        assert principal is not None
+        flow.credit_tok += tok
+        principal.credit_tok += tok
 
     def check(self) -> None:
         """Raise AssertionError unless every total is the sum of its parts."""

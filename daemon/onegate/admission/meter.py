@@ -10,7 +10,7 @@ def counted(book: Book, record: Record, prompt_tok: int, cached_tok: int) -> Non
     """The engine has counted the prompt, and has this much of it in its cache."""
     spec = record.spec
     pool = book.pools[spec.pool]
-    record.prompt_tok = prompt_tok
+    estimated_tok, record.prompt_tok = record.prompt_tok, prompt_tok
     if record.state is State.QUEUED:
         tok = queue_cost(pool.capacity, prompt_tok, record.reserved_tok)
         book.queues[spec.class_].adjust(record.rid, tok)
@@ -24,11 +24,23 @@ def counted(book: Book, record: Record, prompt_tok: int, cached_tok: int) -> Non
     if saved_tok:
         record.lost_tok = 0
         _redo(book, record, -pool.weight * saved_tok)
+    if record.held and not record.exempt:  # its prompt was charged as estimated, and in full
+        found_tok = max(0, min(cached_tok, prompt_tok) - record.computed_tok)
+        _correct(book, record, prompt_tok - found_tok - estimated_tok)
     record.computed_tok = max(record.computed_tok, cached_tok)
     if pool.ledger.unprefilled_of(record.rid):
         left_tok = max(0, record.prefill_tok - record.computed_tok)
         pool.ledger.leave_unprefilled(record.rid, left_tok)
         pool.pace.granted(record.rid, left_tok, book.now_ns)
+
+
+def _correct(book: Book, record: Record, tok: int) -> None:
+    """Its flow was charged so much too little, or, if negative, too much."""
+    accounts = book.queues[record.spec.class_].accounts
+    if tok > 0:
+        accounts.charge(record.account, tok)
+    else:
+        accounts.credit(record.account, -tok)
 
 
 def prefilled(book: Book, record: Record, prefilled_tok: int) -> None:

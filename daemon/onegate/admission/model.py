@@ -221,8 +221,26 @@ class ClassView:
 
 
 @dataclass(frozen=True, slots=True)
+class StepView:
+    """What was learned of how long a pool's steps take.
+
+    A step takes `step_ns`, and more: `prefill_ns` for each prompt token in it (None: not known),
+    `decode_ns` for each sequence that decodes. `error` is the median of |predicted - seen| / seen,
+    None until it is known. Learned of `steps` steps, the last of them `age_ns` ago.
+    """
+
+    step_ns: float
+    prefill_ns: float | None
+    decode_ns: float
+    error: float | None
+    steps: int
+    age_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as status shows it; `kv_tok_used` is what the ledger has charged."""
+    """A pool as status shows it; `kv_tok_used` is what the ledger has charged. `pace` None: too
+    little is known of its steps, or nothing new for too long."""
 
     model: str
     state: PoolState
@@ -233,6 +251,7 @@ class PoolView:
     kv_tok_used: int
     unprefilled_tok: int
     released_until_ns: int | None = None
+    pace: StepView | None = None
 
 
 @dataclass(frozen=True, slots=True)

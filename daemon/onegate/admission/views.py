@@ -141,6 +141,7 @@ def view(book: Book, now_ns: int) -> View:
                 kv_tok_used=pool.ledger.kv_tok,
                 unprefilled_tok=pool.ledger.unprefilled_tok,
                 released_until_ns=pool.spec.released_until_ns,
+                pace=pool.pace.view(now_ns),
             )
             for model, pool in book.pools.items()
         ),

@@ -1,6 +1,8 @@
 """`onegate status`: what runs, what waits, and what limits it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from onegate.cli.closed import paused, released
 from onegate.cli.options import Json, Socket
@@ -14,7 +16,14 @@ if TYPE_CHECKING:
 UNKNOWN = "-"
 
 
-def status(*, json: Json = False, socket: Socket = None) -> None:
+def status(
+    *,
+    verbose: Annotated[
+        bool, Parameter(name=["--verbose", "-v"], negative="", help="Also what was learned.")
+    ] = False,
+    json: Json = False,
+    socket: Socket = None,
+) -> None:
     """Show what runs, what waits, the limits, and what is wrong.
 
     Counts and waiting times are everybody's; of single requests you see your own, an
@@ -24,6 +33,7 @@ def status(*, json: Json = False, socket: Socket = None) -> None:
 
     ```
     onegate status
+    onegate status --verbose
     onegate status --json
     ```
     """
@@ -36,7 +46,10 @@ def status(*, json: Json = False, socket: Socket = None) -> None:
     for line in headlines(report):
         say(line)
     out = console()
-    for table in (pools(report.pools), classes(report.classes), *live(requests)):
+    tables = [pools(report.pools), classes(report.classes), *live(requests)]
+    if verbose:
+        tables += [steps(report.pools), tokens(report.classes)]
+    for table in tables:
         out.print(table)
 
 
@@ -99,6 +112,49 @@ def classes(found: list[ClassStatus]) -> "Table":
                 cls.expired,
                 cls.failed,
                 quantiles(cls.ttft_ms),
+            )
+        )
+    return table
+
+
+def steps(found: list[PoolStatus]) -> "Table":
+    """One row per model: how long a step takes, and how far that is off."""
+    table = _table(
+        *("model", "a step ms", "a prompt token ms", "a sequence ms", "error", "steps", "newest")
+    )
+    for pool in found:
+        if (known := pool.step_model) is None:
+            table.add_row(*_cells(pool.model, *([None] * 6)))
+            continue
+        prefill_ms = known.prefill_ms_per_tok
+        table.add_row(
+            *_cells(
+                pool.model,
+                f"{known.step_ms:.2f}",
+                None if prefill_ms is None else f"{prefill_ms:.4f}",
+                f"{known.decode_ms_per_seq:.3f}",
+                None if known.error is None else f"{known.error:.1%}",
+                known.steps,
+                f"{span(known.age_ms / 1000)} ago",
+            )
+        )
+    return table
+
+
+def tokens(found: list[ClassStatus]) -> "Table":
+    """One row per class: what was computed, and what of it more than once or for nothing."""
+    table = _table(
+        *("class", "prompt tok", "cached", "computed again", "output tok", "made for nothing")
+    )
+    for cls in found:
+        table.add_row(
+            *_cells(
+                cls.name,
+                cls.prompt_tok,
+                cls.cached_tok,
+                cls.recomputed_tok,
+                cls.output_tok,
+                cls.discarded_tok,
             )
         )
     return table

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from onegate.cli.exits import UsageError
 from onegate.cli.options import Json, Socket
-from onegate.cli.status import span
+from onegate.cli.status import UNKNOWN, span
 from onegate.cli.terminal import console, say, say_json, visible
 from onegate.cli.whoami import rations
 from onegate.client.sync import Client
@@ -32,9 +32,11 @@ def usage(
     """Show requests, tokens and times per user, class and day (UTC).
 
     You see your own rows, an administrator everybody's. A request counts on the day on which it
-    ended. Waiting and running are summed over the requests, so ten that ran for a minute side by
-    side are ten minutes. The rows outlive the daemon; one that is killed loses what ended in its
-    last moment (usage.write_every_s, half a second by default).
+    ended. Of the prompts, what the engine had in its cache is `cached` (only what you put there
+    yourself), and what it computed once more because a request was stopped, or it died, is `again`.
+    Waiting and running are summed over the requests, so ten that ran for a minute side by side are
+    ten minutes. The rows outlive the daemon; one that is killed loses what ended in its last moment
+    (usage.write_every_s, half a second by default).
 
     **Examples**
 
@@ -79,18 +81,31 @@ def table(rows: list[m.UsageRow]) -> "Table":
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("day", "user", "class"):
         made.add_column(name, overflow="fold")
-    for name in ("finished", "refused", "other ends", "prompt tok", "output tok", "waited", "ran"):
+    for name in (
+        *("finished", "refused", "other ends", "prompt tok", "cached", "again", "output tok"),
+        *("waited", "ran"),
+    ):
         made.add_column(name, justify="right")
     for row in rows:
         ends = dict(row.requests)
         cells = [
             *(row.day, row.principal, row.class_),
             *(ends.pop("finished", 0), ends.pop("rejected", 0), other_ends(ends)),
-            *(row.prompt_tok, row.output_tok),
+            *(row.prompt_tok, cached(row), row.recomputed_tok, row.output_tok),
             *(span(row.queue_ms / 1000), span(row.run_ms / 1000)),
         ]
         made.add_row(*(visible(str(cell)) for cell in cells))
     return made
+
+
+def cached(row: m.UsageRow) -> str:
+    """How many prompt tokens the engine had in its cache: `400`, `-` where it does not say, and
+    `400 of 900` where it said so of 900 alone."""
+    if row.cached_tok is None:
+        return UNKNOWN
+    if row.told_tok == row.prompt_tok:
+        return str(row.cached_tok)
+    return f"{row.cached_tok} of {row.told_tok}"
 
 
 def other_ends(ends: dict[str, int]) -> str:

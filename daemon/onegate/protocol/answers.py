@@ -277,7 +277,10 @@ class UsageRow(_Part, frozen=True):
     """What one principal used in one class on one day (UTC, `YYYY-MM-DD`).
 
     `requests` counts ends by outcome. `queue_ms` is waiting, `run_ms` holding a permit, both summed
-    over the requests. The principal `others` is everybody beyond the bound of a day, together.
+    over the requests. Of `told_tok` prompt tokens the engine said whether they were in its cache,
+    and `cached_tok` were (None: it said nothing). `recomputed_tok` were computed again and
+    `discarded_tok` of output made for nothing, because a request was stopped to make room or the
+    engine died. The principal `others` is everybody beyond the bound of a day, together.
     """
 
     day: str
@@ -288,6 +291,10 @@ class UsageRow(_Part, frozen=True):
     output_tok: Count = 0
     queue_ms: Count = 0
     run_ms: Count = 0
+    told_tok: Count = 0
+    cached_tok: Count | None = None
+    recomputed_tok: Count = 0
+    discarded_tok: Count = 0
 
 
 class UsageReport(_Reply, frozen=True, tag="usage_report"):

@@ -34,6 +34,20 @@ class GateStatus(_Doc, frozen=True):
     limited_by: LimitedBy | None = None
 
 
+class StepModel(_Doc, frozen=True):
+    """What was learned of how long a pool's steps take: each `step_ms`, and more for each prompt
+    token in it and each sequence that decodes. `error` is the median of |predicted - seen| / seen.
+    Learned of the last `steps`, the newest `age_ms` ago.
+    """
+
+    step_ms: float
+    prefill_ms_per_tok: float | None
+    decode_ms_per_seq: float
+    error: float | None
+    steps: int
+    age_ms: int
+
+
 class PoolStatus(_Doc, frozen=True):
     """One model that can be served.
 
@@ -58,10 +72,16 @@ class PoolStatus(_Doc, frozen=True):
     error: str | None = None
     loads: int | None = None
     released_until_ms: int | None = None
+    step_model: StepModel | None = None
 
 
 class ClassStatus(_Doc, frozen=True):
-    """One class: what waits, what runs, how its requests ended."""
+    """One class: what waits, what runs, how its requests ended, and what these took.
+
+    `cached_tok` of prompts were in the engine's cache, None where it never said. `recomputed_tok`
+    were computed again and `discarded_tok` of output made for nothing, because a request was
+    stopped to make room or the engine died.
+    """
 
     name: str
     rank: int
@@ -80,6 +100,11 @@ class ClassStatus(_Doc, frozen=True):
     paused: bool = False
     paused_until_ms: int | None = None
     ttft_ms: Quantiles | None = None
+    prompt_tok: int = 0
+    output_tok: int = 0
+    cached_tok: int | None = None
+    recomputed_tok: int = 0
+    discarded_tok: int = 0
 
 
 class NoticeStatus(_Doc, frozen=True):

@@ -49,8 +49,10 @@ class Histogram:
 class ClassAccount:
     """The counts of one class. `reasons` has one count for each ending with a reason.
 
-    `preempted` counts stops to make room, `discarded_tok` the output that was made for nothing
-    then; `ttft_error` is how much later than predicted the first token of those came that waited.
+    Of the prompts of `told_tok` tokens the engine said what it had in its cache, `cached_tok` in
+    all. `preempted` counts stops to make room; what these and the engine's deaths have cost is in
+    `recomputed_tok` and `discarded_tok`, as in `Work`. `ttft_error` is how much later than
+    predicted the first token of those came that waited.
     """
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -59,7 +61,10 @@ class ClassAccount:
     admitted: int = 0
     prompt_tok: int = 0
     output_tok: int = 0
+    told_tok: int = 0
+    cached_tok: int = 0
     preempted: int = 0
+    recomputed_tok: int = 0
     discarded_tok: int = 0
     queue: Histogram = field(default_factory=Histogram)
     ttft: Histogram = field(default_factory=Histogram)
@@ -100,12 +105,6 @@ class Accounts:
         account.reasons[Outcome.REJECTED, reason] += 1
         account.rejected[reason] += 1
 
-    def preempted(self, class_: str, *, discarded_tok: int) -> None:
-        """Count a request that was stopped to make room; so much output begins anew."""
-        account = self.of(class_)
-        account.preempted += 1
-        account.discarded_tok += discarded_tok
-
     def request_ended(
         self, live: LiveRequest, outcome: Outcome, reason: Reason | None, now_ns: int
     ) -> None:
@@ -117,10 +116,15 @@ class Accounts:
         if outcome is Outcome.REJECTED and reason is not None:
             account.rejected[reason] += 1
         account.output_tok += live.output_tok
+        account.recomputed_tok += live.work.recomputed_tok
+        account.discarded_tok += live.work.discarded_tok
         account.e2e.add((now_ns - live.arrived_ns) / 1e9)
         if live.granted_ns is not None:
             account.admitted += 1
             account.prompt_tok += live.prompt_tok
+            if live.work.cached_tok is not None:
+                account.told_tok += live.prompt_tok
+                account.cached_tok += live.work.cached_tok
             account.queue.add((live.granted_ns - live.arrived_ns) / 1e9)
         if live.first_text_ns is not None and live.phase is Phase.DECODE:
             ttft_ns = live.first_text_ns - live.arrived_ns

@@ -47,7 +47,6 @@ class Answer:
         self.shown_chars = 0
         self.seen = False
         self.runs = 0
-        self.cached_tok: int | None = None
         self.notices: list[Notice] = []
 
     def add(self, chunk: EngineChunk, now_ns: int) -> None:
@@ -97,14 +96,14 @@ class Answer:
                 rid=live.rid,
                 finish_reason=end.finish_reason,
                 usage=Usage(prompt_tok=end.usage.prompt_tok, output_tok=live.output_tok),
-                timings=timings(live, now_ns, self.cached_tok, preempted=max(0, self.runs - 1)),
+                timings=timings(live, now_ns, preempted=max(0, self.runs - 1)),
                 identity=identity,
                 notices=self.notices,
             )
         )
 
 
-def timings(live: LiveRequest, now_ns: int, cached_tok: int | None, *, preempted: int) -> Timings:
+def timings(live: LiveRequest, now_ns: int, *, preempted: int) -> Timings:
     """Where the time of a request went. Its runs after the first follow a cut."""
     granted_ns = live.granted_ns if live.granted_ns is not None else now_ns
     first_ns = live.first_text_ns
@@ -118,7 +117,7 @@ def timings(live: LiveRequest, now_ns: int, cached_tok: int | None, *, preempted
         prefill_ms=None if first_ns is None else (first_ns - granted_ns) / NS_PER_MS,
         decode_ms=decode_ms,
         tok_per_s=rate,
-        cached_tok=cached_tok,
+        cached_tok=live.work.cached_tok,
         preempted=preempted,
         predicted_wait_ms=None if live.predicted_ns is None else live.predicted_ns / NS_PER_MS,
     )

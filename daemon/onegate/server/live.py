@@ -8,6 +8,7 @@ from onegate.protocol.errors import Phase, Reason
 from onegate.protocol.messages import DaemonMessage
 from onegate.server.behaviour import Start
 from onegate.server.outcome import Ending, Outcome
+from onegate.server.work import Work
 
 # Of all live requests, what one principal may have: more than its share of any queue, and never so
 # much that nothing is left for the others.
@@ -74,6 +75,7 @@ class LiveRequest:
         "start",
         "task",
         "verb",
+        "work",
     )
 
     def __init__(
@@ -94,6 +96,7 @@ class LiveRequest:
         self.predicted_ns: int | None = None
         self.prompt_tok = 0
         self.output_tok = 0
+        self.work = Work()
         self.ending: Ending | None = None
         self.task: asyncio.Task[None] | None = None
         self.start: Start | None = None

@@ -118,8 +118,12 @@ class Fields(TypedDict, total=False):
     queue_ms: int | None
     ttft_ms: int | None
     e2e_ms: int | None
+    predicted_ms: int | None
     prompt_tok: int | None
+    cached_tok: int | None
+    recomputed_tok: int | None
     out_tok: int | None
+    discarded_tok: int | None
     engine: str | None
     model: str | None
     pool: str | None
@@ -180,10 +184,17 @@ class Log:
         queue_ms: int | None,
         ttft_ms: int | None,
         e2e_ms: int,
+        predicted_ms: int | None,
         prompt_tok: int | None,
+        cached_tok: int | None,
+        recomputed_tok: int | None,
         out_tok: int,
+        discarded_tok: int | None,
     ) -> None:
-        """The one line about a request, at its end. A figure that is not known is None."""
+        """The one line about a request, at its end. A figure that is not known is None.
+
+        `predicted_ms` is what `ttft_ms` was predicted to be when it came, if it had to wait.
+        """
         self.event(
             Event.REQUEST_END,
             rid=rid,
@@ -194,8 +205,12 @@ class Log:
             queue_ms=queue_ms,
             ttft_ms=ttft_ms,
             e2e_ms=e2e_ms,
+            predicted_ms=predicted_ms,
             prompt_tok=prompt_tok,
+            cached_tok=cached_tok,
+            recomputed_tok=recomputed_tok,
             out_tok=out_tok,
+            discarded_tok=discarded_tok,
         )
 
     def _write(self, level: Level, event: Event, fields: Fields) -> None:

@@ -35,12 +35,22 @@ class _Figures(Collector):
         tokens = CounterMetricFamily(
             "onegate_tokens", "Tokens of ended requests", labels=["class", "kind"]
         )
+        prompts = CounterMetricFamily(
+            "onegate_prompt_tokens",
+            "Prompt tokens of ended requests by what the engine said of them",
+            labels=["class", "source"],
+        )
         preempted = CounterMetricFamily(
             "onegate_preempted", "Times that one was stopped to make room", labels=["class"]
         )
+        recomputed = CounterMetricFamily(
+            "onegate_recomputed_tokens",
+            "Prompts and kept output that were computed again after a stop or an engine's death",
+            labels=["class"],
+        )
         discarded = CounterMetricFamily(
             "onegate_discarded_tokens",
-            "Output of stopped requests that was made again from the start",
+            "Output of runs that could not be gone on from after a stop or an engine's death",
             labels=["class"],
         )
         times = {
@@ -62,7 +72,11 @@ class _Figures(Collector):
                     ended.add_metric([class_, outcome.value, ""], plain)
             tokens.add_metric([class_, "prompt"], account.prompt_tok)
             tokens.add_metric([class_, "output"], account.output_tok)
+            prompts.add_metric([class_, "cached"], account.cached_tok)
+            prompts.add_metric([class_, "computed"], account.told_tok - account.cached_tok)
+            prompts.add_metric([class_, "unknown"], account.prompt_tok - account.told_tok)
             preempted.add_metric([class_], account.preempted)
+            recomputed.add_metric([class_], account.recomputed_tok)
             discarded.add_metric([class_], account.discarded_tok)
             for family, histogram in zip(
                 times.values(),
@@ -79,7 +93,9 @@ class _Figures(Collector):
             lowered.add_metric([class_, asked], count)
         yield ended
         yield tokens
+        yield prompts
         yield preempted
+        yield recomputed
         yield discarded
         yield lowered
         yield from times.values()
@@ -135,6 +151,15 @@ class _Figures(Collector):
                 if (figure := getattr(pool, field)) is not None:
                     family.add_metric([pool.model], figure)
             yield family
+        family = GaugeMetricFamily(
+            "onegate_step_model_error_ratio",
+            "Median error of the predicted step times, as a part of what was seen",
+            labels=["model"],
+        )
+        for pool in status.pools:
+            if pool.step_model is not None and pool.step_model.error is not None:
+                family.add_metric([pool.model], pool.step_model.error)
+        yield family
         family = GaugeMetricFamily("onegate_class_queued", "Requests waiting", labels=["class"])
         for class_ in status.classes:
             family.add_metric([class_.name], class_.queued)

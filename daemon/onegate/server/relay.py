@@ -94,7 +94,8 @@ class Relay:
 
     async def _once(self, permit: Permit) -> Finished | None:
         """One run of the engine: its end, or None when it was stopped to make room."""
-        left_tok = self._plan.request.max_tokens - self._live.output_tok
+        kept_tok = self._live.output_tok
+        left_tok = self._plan.request.max_tokens - kept_tok
         if left_tok < 1:  # the engine was lost between the last token and the word that it was one
             return self._all_there()
         try:
@@ -106,8 +107,10 @@ class Relay:
                         case Accepted():
                             self._accepted(item, permit)
                         case Progress(prefilled_tok=tok):
+                            self._live.work.prefilled(tok)
                             permit.prefilled(tok)
                         case Finished():
+                            self._live.work.told(item.cached_tok)
                             return item
                         case Stopped() if permit.preempted:
                             return None
@@ -120,6 +123,7 @@ class Relay:
             raise refuse(reason, str(error), path=error.path) from error
         finally:
             permit.on_preempt = None
+            self._live.work.ran(self._live.output_tok - kept_tok)
         raise EngineMalformed("the engine ended a request without saying how")
 
     def _generation(self, permit: Permit, left_tok: int) -> Generation:
@@ -153,9 +157,7 @@ class Relay:
             raise RequestEnded(live.ending)  # the permit may be gone with it
         self._pause()
         await permit.seat_vacant()
-        self._accounts.preempted(
-            live.class_, discarded_tok=0 if self._plan.resumes_exactly else live.output_tok
-        )
+        self._accounts.of(live.class_).preempted += 1
         await self._wait_again(permit)
 
     def _pause(self) -> None:
@@ -166,6 +168,7 @@ class Relay:
     async def _wait_again(self, permit: Permit) -> None:
         live = self._live
         if not self._plan.resumes_exactly:
+            live.work.begins_anew(live.prompt_tok, live.output_tok)
             self._answer.restart()
         await permit.requeue(live.output_tok)
         live.phase = Phase.GRANTED
@@ -179,6 +182,7 @@ class Relay:
     def _accepted(self, item: Accepted, permit: Permit) -> None:
         plan, live = self._plan, self._live
         live.phase = Phase.PREFILL
+        live.work.accepted(item.prompt_tok or live.prompt_tok, live.output_tok, item.cached_tok)
         if item.prompt_tok is not None:
             live.prompt_tok = item.prompt_tok
             permit.counted(item.prompt_tok, item.cached_tok or 0)
@@ -187,6 +191,7 @@ class Relay:
     def _take(self, chunk: EngineChunk, permit: Permit) -> None:
         live = self._live
         live.phase = Phase.DECODE
+        live.work.produced()
         self._answer.add(chunk, clock.monotonic_ns())
         permit.produced(live.output_tok)
         if live.client.overflowing:

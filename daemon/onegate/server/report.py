@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from onegate import __version__, clock
-from onegate.admission.model import Binding, ClassView, PoolView
+from onegate.admission.model import Binding, ClassView, PoolView, StepView
 from onegate.config import GateConfig
 from onegate.engines.base import Engine, EngineSnapshot, PoolInfo
 from onegate.protocol.errors import LimitedBy, NoticeCode
@@ -15,6 +15,7 @@ from onegate.protocol.status import (
     Quantiles,
     RequestStatus,
     Status,
+    StepModel,
 )
 from onegate.server.account import Accounts, quantiles
 from onegate.server.gate import Gate
@@ -36,6 +37,21 @@ def unix_ms(at_ns: int | None) -> int | None:
     if at_ns is None:
         return None
     return clock.wall_ms() + (at_ns - clock.monotonic_ns()) // NS_PER_MS
+
+
+def step_model(view: StepView | None) -> StepModel | None:
+    """What the core knows of a pool's steps, in milliseconds."""
+    if view is None:
+        return None
+    prefill_ns = view.prefill_ns
+    return StepModel(
+        step_ms=view.step_ns / NS_PER_MS,
+        prefill_ms_per_tok=None if prefill_ns is None else prefill_ns / NS_PER_MS,
+        decode_ms_per_seq=view.decode_ns / NS_PER_MS,
+        error=view.error,
+        steps=view.steps,
+        age_ms=view.age_ns // NS_PER_MS,
+    )
 
 
 class Reporter:
@@ -122,6 +138,7 @@ class Reporter:
             error=info.error if info else None,
             loads=info.loads if info else None,
             released_until_ms=unix_ms(view.released_until_ns),
+            step_model=step_model(view.pace),
         )
 
     def _class(self, view: ClassView) -> ClassStatus:
@@ -145,6 +162,11 @@ class Reporter:
             paused=view.closed,
             paused_until_ms=unix_ms(view.opens_at_ns),
             ttft_ms=quantiles(account.recent_ttft_ms),
+            prompt_tok=account.prompt_tok,
+            output_tok=account.output_tok,
+            cached_tok=account.cached_tok if account.told_tok else None,
+            recomputed_tok=account.recomputed_tok,
+            discarded_tok=account.discarded_tok,
         )
 
 

@@ -132,6 +132,7 @@ class Services:
             now_ms=clock.wall_ms(),
             prompt_tok=0 if granted_ns is None else live.prompt_tok,
             output_tok=live.output_tok,
+            work=live.work,
             queue_ms=queued_ns // NS_PER_MS,
             run_ms=0 if granted_ns is None else (now_ns - granted_ns) // NS_PER_MS,
         )
@@ -144,8 +145,12 @@ class Services:
             queue_ms=_ms(live.arrived_ns, live.granted_ns),
             ttft_ms=_ms(live.arrived_ns, live.first_text_ns),
             e2e_ms=(now_ns - live.arrived_ns) // NS_PER_MS,
+            predicted_ms=_ms(0, live.predicted_ns),
             prompt_tok=live.prompt_tok,
+            cached_tok=live.work.cached_tok,
+            recomputed_tok=live.work.recomputed_tok or None,
             out_tok=live.output_tok,
+            discarded_tok=live.work.discarded_tok or None,
         )
 
     def refused_on_arrival(self, principal: str, class_: str, reason: Reason) -> None:

@@ -13,11 +13,14 @@ from msgspec import Meta, Struct, structs
 from onegate.config import UsageConfig
 from onegate.protocol.messages import UsageRow
 from onegate.server.outcome import Outcome
+from onegate.server.work import Work
 
 # Everybody beyond the bound of a day, together.
 OTHERS = "others"
 
 MS_PER_DAY = 86_400_000
+# Of a request that never came to the engine.
+NOTHING = Work()
 _EPOCH = date(1970, 1, 1).toordinal()
 _LAST_DAY = date.max.toordinal() - _EPOCH
 
@@ -27,7 +30,9 @@ Tally = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"class_": "class"}):
     """What one principal used in one class on one day; also the form in which it is stored.
 
-    `queue_ms` is waiting, `run_ms` holding a permit, summed over the requests that ended.
+    Of prompts of `told_tok` tokens the engine said how many were in its cache, `cached_tok` in all.
+    `recomputed_tok` and `discarded_tok` as in `Work`. `queue_ms` is waiting, `run_ms` holding a
+    permit, summed over the requests that ended.
     """
 
     day: Annotated[str, Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\Z")]
@@ -45,6 +50,10 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"class_
     output_tok: Tally = 0
     queue_ms: Tally = 0
     run_ms: Tally = 0
+    told_tok: Tally = 0
+    cached_tok: Tally = 0
+    recomputed_tok: Tally = 0
+    discarded_tok: Tally = 0
 
     def plus(self, other: "Row") -> "Row":
         """The sum, under this row's names."""
@@ -92,6 +101,7 @@ class UsageTable:
         now_ms: int,
         prompt_tok: int = 0,
         output_tok: int = 0,
+        work: Work = NOTHING,
         queue_ms: int = 0,
         run_ms: int = 0,
     ) -> None:
@@ -108,6 +118,10 @@ class UsageTable:
             output_tok=row.output_tok + output_tok,
             queue_ms=row.queue_ms + queue_ms,
             run_ms=row.run_ms + run_ms,
+            told_tok=row.told_tok + (0 if work.cached_tok is None else prompt_tok),
+            cached_tok=row.cached_tok + (work.cached_tok or 0),
+            recomputed_tok=row.recomputed_tok + work.recomputed_tok,
+            discarded_tok=row.discarded_tok + work.discarded_tok,
             **{outcome.value: getattr(row, outcome.value) + 1},
         )
         self._put(row)
@@ -234,4 +248,8 @@ def wire_row(row: Row) -> UsageRow:
         output_tok=row.output_tok,
         queue_ms=row.queue_ms,
         run_ms=row.run_ms,
+        told_tok=row.told_tok,
+        cached_tok=row.cached_tok if row.told_tok else None,
+        recomputed_tok=row.recomputed_tok,
+        discarded_tok=row.discarded_tok,
     )

@@ -131,7 +131,7 @@ def spend_allowance(world: World, class_: str, tok: float) -> None:
 
 
 def count(world: World, r: Req, prompt: int, cached: int) -> None:
-    r.prompt = prompt
+    estimated, r.prompt = r.prompt, prompt
     if r.where == "queued":
         r.tok = world.queue_cost(r.spec.pool, prompt, r.reserved)
     if not r.seat:
@@ -142,6 +142,11 @@ def count(world: World, r: Req, prompt: int, cached: int) -> None:
         r.lost = 0
         r.again -= world.weight(r.spec.pool) * saved
         spend_allowance(world, r.spec.class_, -world.weight(r.spec.pool) * saved)
+    if r.where == "held" and not r.exempt:
+        served, who = world.served[r.spec.class_], (r.spec.principal, r.spec.flow)
+        more = prompt - max(0, min(cached, prompt) - r.computed) - estimated
+        served.charge(max(0, more), *who)
+        served.give_credit(max(0, -more), *who)
     r.computed = max(r.computed, cached)
     if r.unprefilled:
         r.unprefilled = max(0, r.prefill - r.computed)

@@ -7,11 +7,13 @@ class Served:
     """What one name was served; of a class its principals, of a principal its flows.
 
     A part's turn is what it was served beyond the tolerance; whoever comes back begins no lower
-    than the turn of the last one that was chosen.
+    than the turn of the last one that was chosen. What it was charged for nothing counts against
+    what it is charged next; whoever comes back has of that no more than he is above the level.
     """
 
     def __init__(self, tok: int = 0) -> None:
         self.tok = tok
+        self.credit_tok = 0
         self.live = 0
         self.level = 0
         self.parts: dict[str, Served] = {}
@@ -33,6 +35,8 @@ class Served:
         part = self.parts.get(name)
         if part is None or (not part.live and part.tok <= self.level):
             part = self.parts[name] = Served(self.level)
+        elif not part.live:
+            part.credit_tok = min(part.credit_tok, part.tok - self.level)
         part.live += 1
         part.enter(*rest)
 
@@ -47,6 +51,15 @@ class Served:
             self.level = self.turn_of(names[0])
 
     def charge(self, tok: int, *names: str) -> None:
-        self.tok += tok
         if names:
-            self.parts[names[0]].charge(tok, *names[1:])
+            part = self.parts[names[0]]
+            free = min(tok, part.credit_tok)
+            part.credit_tok -= free
+            part.tok += tok - free
+            part.charge(tok, *names[1:])
+
+    def give_credit(self, tok: int, *names: str) -> None:
+        if names:
+            part = self.parts[names[0]]
+            part.credit_tok += tok
+            part.give_credit(tok, *names[1:])

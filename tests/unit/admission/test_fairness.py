@@ -53,6 +53,36 @@ def test_requests_of_a_flow_share_an_account_and_flows_a_principal() -> None:
     accounts.check()
 
 
+def test_what_was_not_computed_is_set_off_against_the_next_charges() -> None:
+    accounts = Accounts()
+    one, other = accounts.enter("alice", "f"), accounts.enter("alice", "g")
+    accounts.charge(one, 100)
+    accounts.credit(one, 30)
+    assert (one.served_tok, principal_of(one).served_tok) == (100, 100)
+    accounts.charge(one, 20)
+    assert (one.served_tok, one.credit_tok) == (100, 10)
+    accounts.charge(other, 25)
+    assert (other.served_tok, one.credit_tok) == (25, 10)
+    assert principal_of(one).served_tok == 115, "a principal's credit is that of all its flows"
+    accounts.charge(one, 25)
+    assert (one.served_tok, one.credit_tok) == (115, 0)
+    accounts.check()
+
+
+def test_credit_is_not_saved_up_by_being_away() -> None:
+    """Without it he would be lifted to the level, and would have no more than that."""
+    accounts = Accounts()
+    one = served(accounts, "alice", AHEAD + 100)
+    accounts.credit(one, AHEAD)
+    accounts.leave(one)
+    bob = served(accounts, "bob", 2 * AHEAD + 60)
+    accounts.chosen(bob)
+    again = accounts.enter("alice", "f")
+    alice = principal_of(again)
+    assert alice.served_tok == AHEAD + 100
+    assert alice.credit_tok == 40
+
+
 def test_a_flow_and_its_principal_are_charged() -> None:
     accounts = Accounts()
     one, other = accounts.enter("alice", "f"), accounts.enter("alice", "g")

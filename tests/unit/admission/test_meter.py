@@ -90,6 +90,40 @@ def test_what_is_cached_is_not_computed(book: Any, one: Any) -> None:
     assert book.pools["a"].pace.of[1:] == [("prefilled", 1, 10)]
 
 
+def served_tok(record: Any) -> int:
+    """What its flow was charged, beside what counts against its next charges."""
+    account = record.account
+    assert account.parent is not None
+    assert account.parent.served_tok == account.served_tok
+    return int(account.served_tok - account.credit_tok)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tok", "cached_tok", "more_tok"),
+    [(100, 0, 0), (100, 60, -60), (130, 0, 30), (130, 30, 0), (80, 0, -20), (100, 5000, -100)],
+)
+def test_its_flow_is_charged_what_is_computed_of_its_prompt(
+    book: Any, one: Any, prompt_tok: int, cached_tok: int, more_tok: int
+) -> None:
+    """100 are charged, as its prompt was estimated."""
+    book.queues["chat"].accounts.charge(one.account, 100)
+    for _ in range(2):  # said again it changes nothing
+        meter.counted(book, one, prompt_tok, cached_tok)
+        assert served_tok(one) == 100 + more_tok
+
+
+def test_a_prompt_that_is_computed_again_was_paid_for(book: Any, one: Any) -> None:
+    one.exempt = True
+    meter.counted(book, one, 130, 100)
+    assert served_tok(one) == 0
+
+
+def test_what_is_over_is_charged_no_more(book: Any, one: Any) -> None:
+    one.move(Move.SETTLE)
+    meter.counted(book, one, 130, 0)
+    assert served_tok(one) == 0
+
+
 def test_no_more_is_cached_than_there_is(book: Any, one: Any) -> None:
     meter.counted(book, one, 100, 5000)
     assert (one.computed_tok, left_tok(book)) == (100, 0)

@@ -14,6 +14,7 @@ from onegate.admission.model import (
     Refused,
     Reservation,
     Standing,
+    StepView,
     Verdict,
     View,
 )
@@ -311,6 +312,20 @@ def test_a_busy_core(
         ),
         draining=True,
     )
+
+
+def test_what_is_known_of_the_steps_of_a_pool(book: Any) -> None:
+    known = StepView(1.0, 2.0, 3.0, 0.1, 16, 5)
+    asked: list[int] = []
+
+    class Known:
+        def view(self, now_ns: int) -> StepView:
+            asked.append(now_ns)
+            return known
+
+    book.pools["b"].pace = Known()
+    first, second = views.view(book, NOW).pools
+    assert (first.pace, second.pace, asked) == (None, known, [NOW])
 
 
 def test_a_core_is_limited_by_the_first_pool_that_is(

@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from onegate.cli.main import run
 from onegate.cli.status import headlines, refusals, span
+from onegate.protocol.status import StepModel
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,37 @@ def test_an_unknown_figure_is_a_dash_and_not_zero(gate: Any, given: Any, capsys:
     assert "- of -" in text
     row = next(line for line in text.splitlines() if line.lstrip().startswith("tiny"))
     assert row.split()[-2:] == ["-", "-"]
+
+
+def test_what_was_learned_is_shown_on_demand(gate: Any, given: Any, capsys: Any) -> None:
+    known = StepModel(
+        step_ms=15.25,
+        prefill_ms_per_tok=0.5,
+        decode_ms_per_seq=0.125,
+        error=0.07,
+        steps=300,
+        age_ms=2500,
+    )
+    part = structs.replace(known, prefill_ms_per_tok=None, error=None, steps=20)
+    gate.answers["status"] = given.status(
+        pools=[
+            given.pool(step_model=known),
+            given.pool(model="part", step_model=part),
+            given.pool(model="other"),
+        ],
+        classes=[given.cls(prompt_tok=901, recomputed_tok=902, output_tok=903, discarded_tok=904)],
+    )
+    gate.answers["requests"] = []
+    assert run(["status"]) == 0
+    brief = capsys.readouterr().out
+    assert "15.25" not in brief
+    assert run(["status", "-v"]) == 0
+    text = capsys.readouterr().out.removeprefix(brief)
+    rows = [line.split() for line in text.splitlines()]
+    assert ["tiny", "15.25", "0.5000", "0.125", "7.0%", "300", "2.5", "s", "ago"] in rows
+    assert ["part", "15.25", "-", "0.125", "-", "20", "2.5", "s", "ago"] in rows
+    assert ["other", *"------"] in rows
+    assert ["batch", "901", "-", "902", "903", "904"] in rows
 
 
 def test_names_cannot_write_on_the_terminal(gate: Any, given: Any, capsys: Any) -> None:

@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from onegate.cli.exits import UsageError
 from onegate.cli.main import run
-from onegate.cli.usage import first_moment, other_ends
+from onegate.cli.usage import cached, first_moment, other_ends
 from onegate.protocol import messages as m
 
 DAY_S = 86_400
@@ -60,9 +61,24 @@ def test_rows_are_a_table(gate: Any, capsys: Any, monkeypatch: pytest.MonkeyPatc
     assert "memory" not in out
 
 
-def test_a_control_character_in_a_name_is_shown(gate: Any, capsys: Any) -> None:
-    from msgspec import structs
+@pytest.mark.parametrize(
+    ("told_tok", "cached_tok", "text"), [(0, None, "-"), (1200, 0, "0"), (900, 400, "400 of 900")]
+)
+def test_what_was_cached(told_tok: int, cached_tok: int | None, text: str) -> None:
+    row = structs.replace(ROW, told_tok=told_tok, cached_tok=cached_tok)
+    assert cached(row) == text
 
+
+def test_what_was_computed_again_stands_beside_the_prompts(gate: Any, capsys: Any) -> None:
+    row = structs.replace(ROW, told_tok=1200, cached_tok=850, recomputed_tok=77)
+    gate.answers["usage"] = report(row)
+    run(["usage"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "uid:1000" in line]
+    cells = ["1200", "850", "77", "3400"]
+    assert [cell for cell in line.split() if cell in cells] == cells
+
+
+def test_a_control_character_in_a_name_is_shown(gate: Any, capsys: Any) -> None:
     gate.answers["usage"] = report(structs.replace(ROW, principal="a\x1b[31m"))
     run(["usage"])
     assert "\x1b" not in capsys.readouterr().out

@@ -74,11 +74,22 @@ def test_no_first_token_no_error() -> None:
 
 def test_what_was_stopped_to_make_room() -> None:
     accounts = Accounts()
-    accounts.preempted("batch", discarded_tok=7)
-    accounts.preempted("batch", discarded_tok=0)
-    account = accounts.of("batch")
-    assert (account.preempted, account.discarded_tok) == (2, 7)
-    assert accounts.of("loop").preempted == 0
+    for outcome in (Outcome.FINISHED, Outcome.FAILED):
+        request = live(granted_ns=S, prompt_tok=9)
+        request.work.recomputed_tok, request.work.discarded_tok = 5, 7
+        accounts.request_ended(request, outcome, None, 8 * S)
+    account = accounts.of("loop")
+    assert (account.recomputed_tok, account.discarded_tok) == (10, 14)
+
+
+def test_what_the_engine_had_of_the_prompts() -> None:
+    accounts = Accounts()
+    for cached_tok in (None, 0, 4):
+        request = live(granted_ns=S, prompt_tok=9)
+        request.work.cached_tok = cached_tok
+        accounts.request_ended(request, Outcome.FINISHED, None, 8 * S)
+    account = accounts.of("loop")
+    assert (account.prompt_tok, account.told_tok, account.cached_tok) == (27, 18, 4)
 
 
 def test_a_failure_is_no_rejection() -> None:

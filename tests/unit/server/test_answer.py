@@ -94,7 +94,7 @@ def test_without_a_stream_all_comes_at_the_end(client: Listener, live: LiveReque
 def test_the_end(client: Listener, live: LiveRequest) -> None:
     made = answer(live)
     made.add(EngineChunk(n_tok=1, text="a"), 20 * MS)
-    made.cached_tok = 4
+    live.work.cached_tok = 4
     made.notices.append(m.Notice(code="engine_restarted", detail="it was"))
     made.runs = 3
     made.finish(END, IDENTITY, 30 * MS)
@@ -175,25 +175,25 @@ def test_one_chunk_for_each_kind_and_each_tool_call() -> None:
 def test_where_the_time_went(live: LiveRequest) -> None:
     live.first_text_ns = 30 * MS
     live.output_tok = 5
-    spent = timings(live, 70 * MS, None, preempted=0)
+    spent = timings(live, 70 * MS, preempted=0)
     assert (spent.queue_ms, spent.ttft_ms, spent.prefill_ms) == (10, 30, 20)
     assert (spent.decode_ms, spent.e2e_ms) == (40, 70)
     assert spent.tok_per_s == 100
     assert spent.cached_tok is None
     assert spent.predicted_wait_ms is None
     live.predicted_ns = 25 * MS
-    assert timings(live, 70 * MS, None, preempted=0).predicted_wait_ms == 25
+    assert timings(live, 70 * MS, preempted=0).predicted_wait_ms == 25
 
 
 def test_what_did_not_happen_took_no_time(live: LiveRequest) -> None:
     live.granted_ns = None
-    spent = timings(live, 70 * MS, None, preempted=0)
+    spent = timings(live, 70 * MS, preempted=0)
     assert (spent.queue_ms, spent.e2e_ms) == (70, 70)
     assert (spent.ttft_ms, spent.prefill_ms, spent.decode_ms, spent.tok_per_s) == (None,) * 4
 
 
 def test_one_token_has_no_rate(live: LiveRequest) -> None:
     live.first_text_ns, live.output_tok = 30 * MS, 1
-    assert timings(live, 70 * MS, None, preempted=0).tok_per_s is None
+    assert timings(live, 70 * MS, preempted=0).tok_per_s is None
     live.output_tok = 2
-    assert timings(live, 30 * MS, None, preempted=0).tok_per_s is None
+    assert timings(live, 30 * MS, preempted=0).tok_per_s is None

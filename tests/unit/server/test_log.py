@@ -27,12 +27,16 @@ def test_a_request_end() -> None:
         queue_ms=3,
         ttft_ms=None,
         e2e_ms=50,
+        predicted_ms=40,
         prompt_tok=12,
+        cached_tok=0,
+        recomputed_tok=None,
         out_tok=0,
+        discarded_tok=7,
     )
     assert stream.getvalue() == (
         "<6>request_end rid=r7 uid=1000 class=batch outcome=finished queue_ms=3 e2e_ms=50 "
-        "prompt_tok=12 out_tok=0\n"
+        "predicted_ms=40 prompt_tok=12 cached_tok=0 out_tok=0 discarded_tok=7\n"
     )
 
 

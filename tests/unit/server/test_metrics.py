@@ -1,14 +1,20 @@
 """The figures in Prometheus text format, read back by its own parser."""
 
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from onegate.admission.model import StepView
 from onegate.engines.base import EngineSnapshot
 from onegate.protocol import messages as m
+from onegate.server import metrics
 
 Box = Any  # of conftest.py
+TABLE = Path(metrics.__file__).with_name("METRICS.md")
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -93,18 +99,57 @@ async def test_counts_of_the_daemon(box: Box) -> None:
 
 
 async def test_what_was_stopped_and_what_was_predicted(box: Box) -> None:
-    box.services.accounts.preempted("batch", discarded_tok=7)
-    box.services.accounts.preempted("batch", discarded_tok=0)
+    batch = box.services.accounts.of("batch")
+    batch.preempted, batch.discarded_tok, batch.recomputed_tok = 2, 7, 9
     box.services.accounts.of("loop").ttft_error.add(-0.2)
     found = samples(box)
     assert value(found, "preempted_total", class_="batch") == 2
     assert value(found, "preempted_total", class_="loop") == 0
     assert value(found, "discarded_tokens_total", class_="batch") == 7
+    assert value(found, "recomputed_tokens_total", class_="batch") == 9
     error = "predicted_ttft_error_seconds_bucket"
     assert value(found, error, class_="loop", le="-0.25") == 0
     assert value(found, error, class_="loop", le="-0.1") == 1
     assert value(found, error, class_="loop", le="+Inf") == 1
     assert value(found, error, class_="batch", le="+Inf") == 0
+
+
+async def test_prompts_by_what_the_engine_said_of_them(box: Box) -> None:
+    batch = box.services.accounts.of("batch")
+    batch.prompt_tok, batch.told_tok, batch.cached_tok = 100, 70, 30
+    found = samples(box)
+    sources = {"cached": 30, "computed": 40, "unknown": 30}
+    for source, tok in sources.items():
+        assert value(found, "prompt_tokens_total", class_="batch", source=source) == tok
+
+
+async def test_how_wrong_the_step_times_were_once_it_is_known(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert value(samples(box), "step_model_error_ratio", model="tiny") is None
+    view = box.gate.view()
+    known = StepView(1e6, None, 1e5, 0.04, 99, 1)
+    for pace, expected in ((known, 0.04), (replace(known, error=None), None)):
+        pools = (replace(view.pools[0], pace=pace),)
+        monkeypatch.setattr(box.gate, "view", lambda pools=pools: replace(view, pools=pools))
+        assert value(samples(box), "step_model_error_ratio", model="tiny") == expected
+
+
+async def test_every_figure_is_described_and_only_these(box: Box) -> None:
+    """The table names each, and its labels; a figure that is not known has no sample yet."""
+    run = await box.run(box.greeted())
+    run.finish()
+    await box.quiet()
+    box.services.accounts.lowered["loop", "batch"] = 1
+    rows = re.findall(r"^\| `onegate_(\w+)` \|(.*?) \| ", TABLE.read_text("utf-8"), re.MULTILINE)
+    described = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    assert len(described) == len(rows)
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(box.services.metrics.text()):
+        name = family.name.removeprefix("onegate_") + ("_total" * (family.type == "counter"))
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = labels or described.get(name, set())
+    assert found == described
 
 
 async def test_nobody_is_named(box: Box) -> None:

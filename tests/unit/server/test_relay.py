@@ -13,11 +13,12 @@ from onegate.engines.base import (
     EngineRefused,
     EngineTooLarge,
     EngineUnavailable,
+    Finished,
     PoolState,
     Progress,
 )
 from onegate.protocol import messages as m
-from onegate.protocol.content import FinishReason, Params
+from onegate.protocol.content import FinishReason, Params, Usage
 from onegate.protocol.errors import NoticeCode, Phase, Reason
 from onegate.server.gate import Permit
 
@@ -158,6 +159,59 @@ async def test_a_resumed_stream_goes_on_where_it_was(case: Case) -> None:
     assert done.usage.output_tok == 3
     assert done.timings.preempted == 1
     assert [notice.code for notice in done.notices] == [NoticeCode.ENGINE_RESTARTED]
+
+
+def computed(case: Case) -> tuple[int | None, int, int]:
+    """Of the request that has ended: cached, computed again, made for nothing."""
+    (row,) = case.box.services.usage.rows()
+    cached_tok = row.cached_tok if row.told_tok else None
+    return cached_tok, row.recomputed_tok, row.discarded_tok
+
+
+@pytest.mark.parametrize(("cached_tok", "again"), [(None, 21), (0, 21), (16, 5), (22, 0)])
+async def test_what_was_computed_of_a_resumed_stream(
+    case: Case, cached_tok: int | None, again: int
+) -> None:
+    run = await case.start(params=Params(temperature=0.0, max_tokens=5))
+    run.say(Accepted(prompt_tok=20, cached_tok=8), Progress(prefilled_tok=12))
+    run.say(EngineChunk(n_tok=2, text="Be", token_ids=[66, 101]))
+    await case.box.quiet()
+    await case.requeue(run)
+    case.box.change(state=PoolState.READY)
+    await case.box.quiet()
+    more = case.box.engine.runs[-1]
+    more.say(Accepted(prompt_tok=20, cached_tok=cached_tok))
+    more.say(EngineChunk(n_tok=1, text="cause", token_ids=[9]))
+    more.finish()
+    await case.box.quiet()
+    assert case.listen()[-1].timings.cached_tok == 8
+    assert computed(case) == (8, again, 0)
+
+
+async def test_what_was_computed_of_one_that_begins_anew(case: Case) -> None:
+    run = await case.start(params=SAMPLED, stream=False)
+    run.say(Accepted(prompt_tok=20), EngineChunk(n_tok=2, text="Be", token_ids=[66, 101]))
+    await case.box.quiet()
+    await case.requeue(run)
+    case.box.change(state=PoolState.READY)
+    await case.box.quiet()
+    again = case.box.engine.runs[-1]
+    again.say(Accepted(prompt_tok=20), Progress(prefilled_tok=15))
+    await case.box.quiet()
+    case.cancel()
+    await case.box.quiet()
+    assert computed(case) == (None, 15, 2)
+
+
+async def test_some_engines_say_at_the_end_what_they_had(case: Case) -> None:
+    run = await case.start()
+    run.accept(prompt_tok=20)
+    run.chunk("Because.")
+    usage = Usage(prompt_tok=20, output_tok=1)
+    run.say(Finished(finish_reason=FinishReason.STOP, usage=usage, cached_tok=13))
+    await case.box.quiet()
+    assert case.listen()[-1].timings.cached_tok == 13
+    assert computed(case) == (13, 0, 0)
 
 
 async def test_what_nobody_has_seen_begins_anew(case: Case) -> None:

@@ -1,17 +1,18 @@
 """The status document: every figure from where it lives, none that is not known."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from onegate import __version__, clock
-from onegate.admission.model import Binding
+from onegate.admission.model import Binding, StepView
 from onegate.engines.base import EngineSnapshot, PoolState
 from onegate.protocol import messages as m
 from onegate.protocol.errors import LimitedBy, NoticeCode
-from onegate.protocol.status import Quantiles
-from onegate.server.report import limited_by, request_rows, unix_ms
+from onegate.protocol.status import Quantiles, StepModel
+from onegate.server.report import limited_by, request_rows, step_model, unix_ms
 from onegate.source import build
 
 Box = Any  # of conftest.py
@@ -148,6 +149,42 @@ async def test_rows_of_requests(box: Box) -> None:
     assert (row.mine, row.principal) == (False, None)
     (row,) = request_rows([live], principal="uid:2", admin=True)
     assert (row.mine, row.principal) == (False, "uid:1")
+
+
+async def test_what_the_core_knows_of_the_steps(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status(box).pools[0].step_model is None
+    view = box.gate.view()
+    pace = StepView(15e6, 0.5e6, 0.25e6, 0.07, 300, 2_500_000)
+    pools = (replace(view.pools[0], pace=pace),)
+    monkeypatch.setattr(box.gate, "view", lambda: replace(view, pools=pools))
+    assert status(box).pools[0].step_model == StepModel(
+        step_ms=15.0,
+        prefill_ms_per_tok=0.5,
+        decode_ms_per_seq=0.25,
+        error=0.07,
+        steps=300,
+        age_ms=2,
+    )
+    little = replace(pace, prefill_ns=None, error=None)
+    assert step_model(little) == StepModel(
+        step_ms=15.0,
+        prefill_ms_per_tok=None,
+        decode_ms_per_seq=0.25,
+        error=None,
+        steps=300,
+        age_ms=2,
+    )
+
+
+async def test_what_a_class_took(box: Box) -> None:
+    batch = box.services.accounts.of("batch")
+    batch.prompt_tok, batch.output_tok, batch.recomputed_tok, batch.discarded_tok = 9, 8, 7, 6
+    found = status(box).classes[2]
+    assert (found.prompt_tok, found.output_tok) == (9, 8)
+    assert (found.recomputed_tok, found.discarded_tok) == (7, 6)
+    assert found.cached_tok is None
+    batch.told_tok, batch.cached_tok = 9, 5
+    assert status(box).classes[2].cached_tok == 5
 
 
 async def test_how_often_a_pool_was_loaded(box: Box) -> None:

@@ -71,6 +71,25 @@ async def test_an_end_is_counted_for_whoever_asked(box: Box) -> None:
     assert row.run_ms > 0
 
 
+async def test_what_was_cached_done_again_and_lost_is_counted_and_logged(box: Box) -> None:
+    live = opened(box, "generate")
+    live.prompt_tok, live.granted_ns, live.predicted_ns = 9, 3_000_000, 7_000_000
+    live.work.cached_tok, live.work.recomputed_tok, live.work.discarded_tok = 4, 5, 6
+    box.services.account(live, Outcome.FINISHED, None)
+    (row,) = box.services.usage.rows()
+    found = row.told_tok, row.cached_tok, row.recomputed_tok, row.discarded_tok
+    assert found == (9, 4, 5, 6)
+    (line,) = box.ends()
+    wanted = {"cached_tok": "4", "recomputed_tok": "5", "discarded_tok": "6", "predicted_ms": "7"}
+    assert line.items() >= wanted.items()
+
+
+async def test_a_line_does_not_say_what_is_not_known_or_did_not_happen(box: Box) -> None:
+    box.services.account(opened(box, "generate"), Outcome.FINISHED, None)
+    (line,) = box.ends()
+    assert not line.keys() & {"cached_tok", "recomputed_tok", "discarded_tok", "predicted_ms"}
+
+
 async def test_what_never_started_has_waited_and_used_no_prompt(box: Box) -> None:
     live = opened(box, "generate")
     live.prompt_tok = 5

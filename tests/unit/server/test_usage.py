@@ -8,6 +8,7 @@ import pytest
 from onegate.config import UsageConfig
 from onegate.server.outcome import Outcome
 from onegate.server.usage import MS_PER_DAY, OTHERS, Row, UsageTable, utc_day, wire_row
+from onegate.server.work import Work
 
 NOON = 20_000 * MS_PER_DAY + MS_PER_DAY // 2  # 2024-10-04
 
@@ -64,6 +65,36 @@ def test_ends_add_up_by_day_principal_and_class() -> None:
     assert (row.finished, row.failed, row.rejected) == (1, 1, 0)
     assert (row.prompt_tok, row.queue_ms, row.run_ms) == (10, 22, 26)
     assert c.table.n_rows == 4
+
+
+def work(**fields: int) -> Work:
+    made = Work()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_what_was_cached_computed_again_and_lost_adds_up() -> None:
+    c = Counted()
+    c.end(prompt_tok=5)
+    assert wire_row(c.table.rows()[0]).cached_tok is None, "nothing was said of it"
+    c.end(prompt_tok=7, work=work(cached_tok=0))
+    assert wire_row(c.table.rows()[0]).cached_tok == 0
+    for _ in range(2):
+        c.end(prompt_tok=7, work=work(cached_tok=3, recomputed_tok=2, discarded_tok=1))
+    row = wire_row(c.table.rows()[0])
+    assert (row.prompt_tok, row.told_tok, row.cached_tok) == (26, 21, 6)
+    assert (row.recomputed_tok, row.discarded_tok) == (4, 2)
+
+
+def test_a_row_of_before_is_read_and_counted_on() -> None:
+    old = b'{"day":"2024-10-04","principal":"uid:1","class":"loop","finished":3,"prompt_tok":50}'
+    c = Counted()
+    c.table.restore(msgspec.json.decode(old, type=Row))
+    c.end(prompt_tok=7, work=work(cached_tok=3))
+    row = wire_row(c.table.rows()[0])
+    assert (row.requests, row.prompt_tok) == ({"finished": 4}, 57)
+    assert (row.told_tok, row.cached_tok, row.recomputed_tok) == (7, 3, 0)
 
 
 def test_every_outcome_has_its_count() -> None:

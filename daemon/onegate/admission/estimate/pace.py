@@ -7,6 +7,7 @@ tokens there was a step, in which the others had one too and some prompts went f
 from dataclasses import dataclass
 
 from onegate.admission.estimate.step_model import StepModel
+from onegate.admission.model import StepView
 
 # What comes so soon after a token of the probe is told in the same pass of the loop: it belongs to
 # the step that has just ended, or several steps were told at once. No step is that short.
@@ -92,10 +93,9 @@ class Pace:
 
     # --- what is known --------------------------------------------------------------------------
 
-    @property
-    def error(self) -> float | None:
-        """The median relative error of the steps predicted so far."""
-        return self._model.error
+    def view(self, now_ns: int) -> StepView | None:
+        """What was learned; None while that is too little, or too old."""
+        return self._model.view(now_ns)
 
     def step_ns(self, decode_seqs: int, prefill_tok: int, now_ns: int) -> float | None:
         """The time of a step with so many sequences and prompt tokens."""

@@ -8,6 +8,7 @@ from collections import deque
 from statistics import median
 
 from onegate.admission.estimate.least_squares import Coefficients, NormalEquations
+from onegate.admission.model import StepView
 
 # Steps that are remembered, of each of the two kinds: 512 in all.
 WINDOW = 256
@@ -129,6 +130,20 @@ class StepModel:
             return 0.0
         steps = -(-tok // self._largest_tok)
         return steps * self._predict(0, decode_seqs) + self._fit[1] * tok
+
+    def view(self, now_ns: int) -> StepView | None:
+        """The model as status shows it; None while too little is known or nothing new has come."""
+        if not self._knows(0, now_ns):
+            return None
+        a, b, c = self._fit
+        return StepView(
+            step_ns=a,
+            prefill_ns=b if self._knows(1, now_ns) else None,
+            decode_ns=c,
+            error=self.error,
+            steps=len(self._decode.steps) + len(self._prefill.steps),
+            age_ns=now_ns - max(self._decode.newest_ns, self._prefill.newest_ns),
+        )
 
     def _knows(self, prefill_tok: int, now_ns: int) -> bool:
         if prefill_tok > 0:

@@ -69,8 +69,11 @@ def test_the_steps_of_a_probe() -> None:
     engine.start(4)
     engine.steps(100)
     assert engine.known(4) == pytest.approx(step_ns(4), rel=0.01)
-    assert engine.pace.error is not None
-    assert engine.pace.error < 0.01
+    view = engine.pace.view(engine.now_ns)
+    assert view is not None
+    assert view.error is not None
+    assert view.error < 0.01
+    assert view.step_ns + 4 * view.decode_ns == pytest.approx(step_ns(4), rel=0.01)
 
 
 def test_steps_of_many_sequences_and_of_few() -> None:

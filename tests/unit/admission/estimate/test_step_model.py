@@ -67,6 +67,26 @@ def test_prefill_is_known_only_once_it_was_seen() -> None:
     assert fed.prefill_ns(1000) == pytest.approx(true_ns(1000, 8), rel=0.05)
 
 
+def test_what_is_shown_of_it() -> None:
+    fed = Fed()
+    assert fed.model.view(fed.now_ns) is None
+    fed.steps(LEAST, prefill_every=0)
+    view = fed.model.view(fed.now_ns)
+    assert view is not None
+    assert (view.prefill_ns, view.error, view.steps) == (None, None, LEAST)
+    fed.steps(500)
+    view = fed.model.view(fed.now_ns + 7)
+    assert view is not None
+    assert view.age_ns == 7
+    assert view.steps == WINDOW + 50
+    assert view.error == fed.model.error
+    assert view.prefill_ns is not None
+    said_ns = view.step_ns + 700 * view.prefill_ns + 3 * view.decode_ns
+    step_ns = fed.model.step_ns(prefill_tok=700, decode_seqs=3, now_ns=fed.now_ns)
+    assert said_ns == pytest.approx(step_ns)
+    assert fed.model.view(fed.now_ns + AGE_NS + 1) is None
+
+
 def test_a_plane_is_found() -> None:
     fed = Fed()
     fed.steps(512)
