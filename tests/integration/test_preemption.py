@@ -565,3 +565,105 @@ def test_a_schema_is_refused_before_it_could_be_cut(real: Observed) -> None:
         batch(raw, prompt=SEA, params={**GREEDY, "response_format": schema})
         failed = raw.end(BATCH)
         assert (failed["reason"], failed["phase"]) == ("unsupported", "arrival")
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def used(gate: Observed, class_: str = "batch") -> Answer:
+    """What the requests of a class have taken so far: of the only user there is."""
+    gate.wait_idle()
+    with gate.greeted(features=["v1", "usage"]) as raw:
+        raw.say("usage", id=900)
+        rows = [row for row in raw.expect("usage_report", 900)["rows"] if row["class"] == class_]
+        raw.say("metrics", id=901)
+        text = raw.expect("metrics_report", 901)["text"]
+    found: Answer = {
+        name: sum(row.get(name) or 0 for row in rows)
+        for name in ("prompt_tok", "told_tok", "cached_tok", "recomputed_tok", "discarded_tok")
+    }
+    status = gate.class_(class_)
+    for name in ("recomputed", "discarded"):
+        assert status[f"{name}_tok"] == found[f"{name}_tok"]
+        sample = f'onegate_{name}_tokens_total{{class="{class_}"}} {found[f"{name}_tok"]:.1f}'
+        assert sample in text
+    sample = f'onegate_prompt_tokens_total{{class="{class_}",source="cached"}}'
+    assert f"{sample} {found['cached_tok']:.1f}" in text
+    return found
+
+
+def more(gate: Observed, before: Answer) -> Answer:
+    now = used(gate)
+    return {name: now[name] - before[name] for name in now}
+
+
+@pytest.mark.parametrize(
+    ("asks", "params", "cached", "again", "lost"),
+    [
+        ("", PLAIN, False, True, False),
+        ("[[cached]]", PLAIN, True, False, False),
+        ("", SAMPLED, False, True, True),
+    ],
+)
+def test_what_a_stop_costs_is_counted_for_whose_work_it_was(
+    gate: Observed, asks: str, params: dict[str, Any], cached: bool, again: bool, lost: bool
+) -> None:
+    with gate.greeted() as raw, gate.greeted() as other:
+        before = used(gate)
+        batch(raw, prompt=story() + asks, params=params, stream=False)
+        gate.wait(lambda: any(row["output_tok"] > 10 for row in gate.requests()))
+        person(other)
+        done = raw.end(BATCH)
+        assert done["timings"]["preempted"] == 1
+        prompt_tok = done["usage"]["prompt_tok"]
+        taken = more(gate, before)
+        assert taken["prompt_tok"] == prompt_tok
+        assert taken["told_tok"] == (prompt_tok if cached else 0)
+        assert taken["cached_tok"] == done["timings"].get("cached_tok", 0)
+        assert (taken["cached_tok"] > 0, taken["discarded_tok"] > 10) == (cached, lost)
+        assert (taken["recomputed_tok"] >= prompt_tok) is again
+        if lost:  # what begins anew has its prompt alone to compute again
+            assert taken["recomputed_tok"] == prompt_tok
+        assert used(gate, "interactive")["recomputed_tok"] == 0
+
+
+LONG = "The sea is wide. " * 60 + SEA
+
+
+@pytest.mark.slow
+def test_real_work_that_was_stopped_is_found_in_the_cache(real: Observed) -> None:
+    with real.greeted() as raw, real.greeted() as other:
+        before = used(real)
+        batch(raw, prompt=LONG, params=GREEDY)
+        seen(raw, BATCH, 20)
+        person(other, tok=4)
+        assert other.end(PERSON)["t"] == "done"
+        done = raw.end(BATCH)
+        assert done["timings"]["preempted"] == 1
+        prompt_tok = done["usage"]["prompt_tok"]
+        assert prompt_tok > 200
+        taken = more(real, before)
+        assert taken["told_tok"] == taken["prompt_tok"] == prompt_tok
+        assert taken["cached_tok"] == done["timings"]["cached_tok"]
+        # Whole blocks of 32 tokens are found again, and the last tokens never.
+        assert 0 <= taken["recomputed_tok"] <= 32
+        assert taken["discarded_tok"] == 0
+        batch(raw, 3, prompt=LONG, params=GREEDY)
+        done = raw.end(3)
+        assert done["timings"]["cached_tok"] >= prompt_tok - 33
+        assert more(real, before)["cached_tok"] >= taken["cached_tok"] + prompt_tok - 33
+
+
+@pytest.mark.slow
+def test_real_work_without_a_cache_is_computed_again(uncached: Observed) -> None:
+    with uncached.greeted() as raw, uncached.greeted() as other:
+        before = used(uncached)
+        batch(raw, prompt=LONG, params=GREEDY)
+        seen(raw, BATCH, 20)
+        person(other, tok=4)
+        assert other.end(PERSON)["t"] == "done"
+        done = raw.end(BATCH)
+        assert done["timings"]["preempted"] == 1
+        taken = more(uncached, before)
+        assert (taken["told_tok"], taken["discarded_tok"]) == (0, 0)
+        assert taken["recomputed_tok"] >= done["usage"]["prompt_tok"] + 19

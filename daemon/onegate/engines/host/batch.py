@@ -6,6 +6,7 @@ from onegate.engines.host.detok import take_all
 from onegate.engines.host.engine import StepReport
 from onegate.engines.host.memory import rss_bytes
 from onegate.engines.host.pipeline import Pipeline, ReadTokens
+from onegate.engines.host.prefixes import Prefixes
 from onegate.engines.host.sequence import Sequence
 from onegate.engines.host.step_times import StepTimes
 from onegate.engines.host.wire import Output, Prefilled
@@ -17,7 +18,16 @@ _SNAPSHOT_EVERY_NS = 250_000_000
 class Batch:
     """Every sequence that holds a seat, until the library has let go of it."""
 
-    def __init__(self, pipeline: Pipeline, model: str, *, kv_tok: int, max_step_tok: int) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        model: str,
+        *,
+        kv_tok: int,
+        max_step_tok: int,
+        prefixes: Prefixes | None = None,
+    ) -> None:
+        self._prefixes = prefixes
         self._pipeline = pipeline
         self._model = model
         self._kv_tok = kv_tok
@@ -29,6 +39,13 @@ class Batch:
     def ids(self) -> list[int]:
         """Requests that hold a seat."""
         return list(self._sequences)
+
+    def cached_tok(self, owner: str, ids: list[int]) -> int | None:
+        """How many of these tokens the library has in its cache for certain, of what its owner
+        has put there; None without a cache."""
+        if self._prefixes is None:
+            return None
+        return self._prefixes.found_tok(owner, ids, self._held_tok())
 
     def add(self, sequence: Sequence) -> None:
         """Take a sequence that the pipeline has queued."""
@@ -46,7 +63,7 @@ class Batch:
         report = StepReport(freed=freed, prefilled=self._prefilled())
         self._pipeline.step()
         for id in freed:
-            del self._sequences[id]
+            self._forget(self._sequences[id])
         output_tok = self._collect(report)
         now_ns = monotonic_ns()
         self._times.add(now_ns - began_ns, output_tok)
@@ -54,6 +71,15 @@ class Batch:
             self._snapshot_ns = now_ns
             report.snapshot = self._snapshot()
         return report
+
+    def _held_tok(self) -> list[int]:
+        return [s.computed_tok + s.output_tok for s in self._sequences.values()]
+
+    def _forget(self, sequence: Sequence) -> None:
+        """The library has let go of it, and of its cache only when it needs the room."""
+        if self._prefixes is not None:
+            self._prefixes.leave(sequence.owner, sequence.computed_ids, self._held_tok())
+        del self._sequences[sequence.id]
 
     def _give_up(self, sequence: Sequence) -> None:
         sequence.leaving = True
@@ -111,7 +137,7 @@ class Batch:
             # The end is ours, by a stop string: the library learns of it in the next step.
             self._give_up(sequence)
         else:
-            del self._sequences[sequence.id]
+            self._forget(sequence)
             report.freed.append(sequence.id)
 
     def _snapshot(self) -> EngineSnapshot:

@@ -20,6 +20,7 @@ _NUMBERS = {
     "hang": 3,
     "freeze": 3,
     "hold-seat": 1_000,
+    "cached": 10_000_000,
 }
 _TEXTS = {"say", "error", "refuse"}
 _FLAGS = {"die-before-first"}

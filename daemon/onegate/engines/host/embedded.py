@@ -21,6 +21,7 @@ from onegate.engines.host.checks import check_min_tokens, check_params, check_pl
 from onegate.engines.host.digest import Stamp, weights_digest, weights_stamp
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
 from onegate.engines.host.pipeline import Pipeline
+from onegate.engines.host.prefixes import Prefixes
 from onegate.engines.host.prompts import PromptReader
 from onegate.engines.host.remembered import default_cache
 from onegate.engines.host.sampling import HONOURED, sampling_of
@@ -145,11 +146,12 @@ class EmbeddedEngine:
             samples_by_default=loaded.pipeline.facts.samples_by_default,
         )
         handle = loaded.pipeline.add(request.id, prompt + resumed, sampling)
-        sequence = Sequence(request, handle, prompt_tok=len(prompt))
+        cached_tok = loaded.batch.cached_tok(request.cache_salt, prompt + resumed)
+        sequence = Sequence(request, handle, prompt=prompt, cached_tok=cached_tok or 0)
         if resumed:
             sequence.prime(resumed, loaded.pipeline.decode)
         loaded.batch.add(sequence)
-        return AcceptedMsg(id=request.id, prompt_tok=len(prompt))
+        return AcceptedMsg(id=request.id, prompt_tok=len(prompt), cached_tok=cached_tok)
 
     def abort(self, id: int) -> None:
         if self._loaded is not None:
@@ -206,7 +208,15 @@ class EmbeddedEngine:
             stamp,
             pipeline,
             PromptReader(pipeline, capacity.max_context_tok),
-            Batch(pipeline, settings.model, kv_tok=kv_tok, max_step_tok=most_tok),
+            Batch(
+                pipeline,
+                settings.model,
+                kv_tok=kv_tok,
+                max_step_tok=most_tok,
+                prefixes=(
+                    Prefixes(facts.kv_blocks, facts.block_tok) if settings.prefix_cache else None
+                ),
+            ),
         )
         features = openvino_pool(settings).features
         if facts.samples_by_default:

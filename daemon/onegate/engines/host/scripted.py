@@ -12,6 +12,8 @@ What a prompt can ask for, anywhere in its text; N counts tokens said before it 
     [[say:a|b||c]]       the answer is these tokens; an empty one is a token without text
     [[step-ms:N]]        a step in which it decodes costs N ms instead of the model's figure
     [[stall:MS]]         the step after its first token takes this much longer
+    [[cached:N]]         of what comes before its first token, the cache is said to have N (all but
+                         one), which are not computed
     [[hold-seat:MS]]     after an abort the seat is confirmed free only this much later (1000)
     [[refuse:TEXT]]      refused as invalid, with this sentence
     [[error:TEXT]]       fails with this sentence after two tokens
@@ -153,12 +155,11 @@ class ScriptedEngine:
             raise too_large(limit_tok - room_tok + least_tok, limit_tok)
         check_min_tokens(request.params, min(request.max_tokens, room_tok))
         self._used_ns[request.model] = self._now_ns()
-        self._batches[request.model].add(
-            ScriptedSequence(
-                request, script, prompt.encode(), prompt_tok=prompt_tok, room_tok=room_tok
-            )
+        sequence = ScriptedSequence(
+            request, script, prompt.encode(), prompt_tok=prompt_tok, room_tok=room_tok
         )
-        return AcceptedMsg(id=request.id, prompt_tok=prompt_tok)
+        self._batches[request.model].add(sequence)
+        return AcceptedMsg(id=request.id, prompt_tok=prompt_tok, cached_tok=sequence.cached_tok)
 
     def abort(self, id: int) -> None:
         for batch in self._batches.values():

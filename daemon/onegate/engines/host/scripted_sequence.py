@@ -39,13 +39,17 @@ class ScriptedSequence:
         self.script = script
         self.prompt_tok = prompt_tok
         self.max_tok = min(request.max_tokens, room_tok)
-        self.prefilled_tok = 0
         self.output_tok = 0
         self.kv_tok = 0
         self.admitted = False
         self.leaving = False
         self.hold_ns: int | None = None
         self._resumed_tok = len(request.resume_tok_ids or ())
+        cached_tok = script.number("cached")
+        if cached_tok is not None:
+            cached_tok = min(cached_tok, prompt_tok + self._resumed_tok - 1)
+        self.cached_tok = cached_tok
+        self.prefilled_tok = cached_tok or 0
         self._seed = zlib.crc32(prompt)
         self._say = script.texts["say"].split("|") if "say" in script.texts else None
         params = request.params

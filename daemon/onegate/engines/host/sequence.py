@@ -16,17 +16,21 @@ _FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 class Sequence:
     """Holds a seat from `submit` until the library has freed it.
 
-    `prefilled_tok` follows how the library hands out its steps; it is exact where nothing of the
-    prompt was cached.
+    `prefilled_tok` follows how the library hands out its steps, and begins with what is cached for
+    certain: it is exact where no more is.
     """
 
-    def __init__(self, request: EngineRequest, handle: Handle, *, prompt_tok: int) -> None:
+    def __init__(
+        self, request: EngineRequest, handle: Handle, *, prompt: list[int], cached_tok: int = 0
+    ) -> None:
         self.id = request.id
+        self.owner = request.cache_salt
         self.handle = handle
         self.text = TokenText()
-        self.prompt_tok = prompt_tok
+        self.prompt_tok = len(prompt)
         self.resumed_tok = len(request.resume_tok_ids or ())
-        self.prefilled_tok = 0
+        self.prefilled_tok = cached_tok
+        self._ids = [*prompt, *(request.resume_tok_ids or ())]
         self.output_tok = 0
         self.leaving = False
         self.wants_logprobs = request.params.logprobs is True
@@ -37,6 +41,12 @@ class Sequence:
     def computed_tok(self) -> int:
         """Tokens that are to be computed before the first output."""
         return self.prompt_tok + self.resumed_tok
+
+    @property
+    def computed_ids(self) -> list[int]:
+        """The tokens that are computed by now. The last one of the output would be by the next
+        step."""
+        return self._ids[:-1] if self.output_tok else self._ids[: self.prefilled_tok]
 
     @property
     def stopped(self) -> bool:
@@ -50,6 +60,7 @@ class Sequence:
     def chunk(self, id: int, text: str, logprob: TokenLogprob | None) -> EngineChunk:
         """The piece of output for one token, with as much text as may be shown."""
         self.output_tok += 1
+        self._ids.append(id)
         return EngineChunk(
             n_tok=1,
             text=self._shown.feed(self._stops.feed(text)),

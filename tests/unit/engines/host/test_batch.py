@@ -1,6 +1,7 @@
 import pytest
 
 from onegate.engines.host.batch import Batch
+from onegate.engines.host.prefixes import Prefixes
 from onegate.engines.host.sampling import sampling_of
 from onegate.engines.host.sequence import Sequence
 from onegate.protocol.content import FinishReason, Params
@@ -17,7 +18,8 @@ def enter(batch, pipeline, make_request):
         request = make_request("x", id=id, **given)
         sampling = sampling_of(request, max_tokens=request.max_tokens, samples_by_default=False)
         handle = pipeline.add(id, [0] * prompt_tok, sampling)
-        sequence = Sequence(request, handle, prompt_tok=prompt_tok)
+        cached_tok = batch.cached_tok(request.cache_salt, [0] * prompt_tok) or 0
+        sequence = Sequence(request, handle, prompt=[0] * prompt_tok, cached_tok=cached_tok)
         if request.resume_tok_ids:
             sequence.prime(request.resume_tok_ids, pipeline.decode)
         batch.add(sequence)
@@ -107,6 +109,51 @@ def test_prompts_share_the_step_in_the_order_of_arrival(batch, enter, pipeline):
     enter(2, prompt_tok=40)
     moved = [[(p.id, p.prefilled_tok) for p in batch.step().prefilled] for _ in range(4)]
     assert moved == [[(1, 32)], [(1, 40), (2, 24)], [(2, 40)], []]
+
+
+@pytest.fixture
+def cached(pipeline):
+    """With a prefix cache of a hundred blocks of eight."""
+    return Batch(pipeline, "m", kv_tok=800, max_step_tok=32, prefixes=Prefixes(100, 8))
+
+
+def enters(batch, pipeline, make_request, id, **given):
+    """A prompt of forty tokens."""
+    request = make_request("x", id=id, **given)
+    sampling = sampling_of(request, max_tokens=request.max_tokens, samples_by_default=False)
+    ids = [0] * 40 + (request.resume_tok_ids or [])
+    handle = pipeline.add(id, ids, sampling)
+    found_tok = batch.cached_tok(request.cache_salt, ids)
+    sequence = Sequence(request, handle, prompt=[0] * 40, cached_tok=found_tok or 0)
+    batch.add(sequence)
+    return found_tok
+
+
+def test_what_ended_is_cached_but_for_its_last_token(cached, pipeline, make_request):
+    assert enters(cached, pipeline, make_request, 1, max_tokens=9) == 0
+    assert enters(cached, pipeline, make_request, 2) == 0, "the first one still runs"
+    while 1 in cached.ids():
+        cached.step()
+    said = list(b"abcdefghi")
+    assert enters(cached, pipeline, make_request, 3, resume_tok_ids=[*said, 1]) == 48
+    assert enters(cached, pipeline, make_request, 4, cache_salt="another") == 0
+
+
+def test_what_is_stopped_while_it_is_read_is_cached_as_far_as_it_came(
+    cached, pipeline, make_request
+):
+    pipeline.says = []
+    enters(cached, pipeline, make_request, 1)
+    cached.step()
+    cached.abort(1)
+    assert cached.step().freed == [1]
+    assert enters(cached, pipeline, make_request, 2) == 32
+    # What is cached takes no room in the step.
+    assert [p.prefilled_tok for p in cached.step().prefilled] == [40]
+
+
+def test_without_a_cache_nothing_is_said_of_it(batch):
+    assert batch.cached_tok("", [0] * 40) is None
 
 
 def test_decoders_come_before_prompts(batch, enter, pipeline):

@@ -217,6 +217,24 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_no_model(settings, make_p
     assert engine.pools()[0].state is PoolState.FAILED
 
 
+def test_what_is_cached_of_a_prompt_is_told_where_there_is_a_cache(
+    settings, make_request, pipeline, tmp_path
+):
+    for prefix_cache, told in ((False, [None, None]), (True, [0, 32])):
+        with_cache = replace(settings, prefix_cache=prefix_cache)
+        engine = EmbeddedEngine(
+            with_cache, lambda _: pipeline, version="1", digest_cache=tmp_path / "c.json"
+        )
+        engine.step()
+        found = []
+        for id in (1, 2):
+            request = make_request(prompt_tok_ids=[7] * 40, id=id, max_tokens=1)
+            found.append(engine.submit(request).cached_tok)
+            while engine.running("m"):
+                engine.step()
+        assert found == told
+
+
 def test_accepted_with_the_prompts_length(engine, make_request, pipeline):
     accepted = engine.submit(make_request("hi", id=3))
     assert accepted.prompt_tok == len(pipeline.handles[3].ids)

@@ -142,6 +142,8 @@ def test_what_does_not_fit_or_cannot_be_honoured(engine, make_request):
     assert (error.need_tok, error.limit_tok) == (101, 100)
     accepted = make_request("x" * 40, model="red", max_tokens=91, fit_max_tokens=True)
     assert engine.submit(accepted).prompt_tok == 10
+    cached = make_request("x" * 27 + "[[cached:4]]", model="red", max_tokens=5)
+    assert engine.submit(cached).cached_tok == 4
     for given, path in (
         ({"params": Params(logprobs=True)}, "params.logprobs"),
         ({"params": Params(min_tokens=9)}, "params.min_tokens"),

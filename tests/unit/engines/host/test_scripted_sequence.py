@@ -30,6 +30,23 @@ def whole(sequence):
             return text, ended
 
 
+@pytest.mark.parametrize(
+    ("prompt", "cached"),
+    [
+        ("x", None),
+        ("[[cached:0]]", 0),
+        ("[[cached:2]]", 2),
+        ("[[cached]]", 5),
+        ("[[cached:99]]", 5),
+    ],
+)
+def test_what_it_says_that_it_has_it_does_not_compute(sequence, prompt, cached):
+    """Four of prompt and two of output come before its next token."""
+    made = sequence(prompt, resume_tok_ids=[1, 2])
+    assert made.cached_tok == cached
+    assert made.prefilled_tok == (cached or 0)
+
+
 def test_the_same_prompt_the_same_words(sequence):
     assert whole(sequence())[0] == whole(sequence())[0]
     assert whole(sequence("x"))[0] != whole(sequence("y"))[0]

@@ -3,13 +3,24 @@ from onegate.protocol.content import FinishReason, Params, TokenLogprob
 
 
 def sequence(make_request, **given):
-    return Sequence(make_request("x", **given), handle=None, prompt_tok=7)
+    return Sequence(make_request("x", **given), handle=None, prompt=[0] * 7)
 
 
 def test_resumed_tokens_are_computed_but_not_the_prompts(make_request, pipeline):
     one = sequence(make_request, resume_tok_ids=[97, 98])
     assert one.prompt_tok == 7
     assert one.computed_tok == 9
+
+
+def test_what_is_computed_is_what_was_read_and_all_output_but_the_last(make_request):
+    one = sequence(make_request, resume_tok_ids=[97, 98])
+    assert one.computed_ids == []
+    one.prefilled_tok = 8
+    assert one.computed_ids == [0] * 7 + [97]
+    one.chunk(99, "c", None)
+    assert one.computed_ids == [0] * 7 + [97, 98]
+    one.chunk(100, "d", None)
+    assert one.computed_ids == [0] * 7 + [97, 98, 99]
 
 
 def test_the_end_by_the_library_by_a_stop_string_and_by_neither(make_request):
