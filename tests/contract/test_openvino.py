@@ -1,11 +1,23 @@
 """The embedded engine for real: what only a model and a tokenizer can show."""
 
 import asyncio
+import random
 
 import pytest
 
 from onegate.config import EngineConfig
-from onegate.engines.base import Accepted, EngineChunk, EngineRefused, EngineTooLarge, Progress
+from onegate.engines.base import (
+    Accepted,
+    EngineChunk,
+    EngineRefused,
+    EngineRequest,
+    EngineTooLarge,
+    Progress,
+)
+from onegate.engines.host.embedded import EmbeddedEngine
+from onegate.engines.host.openvino import open_pipeline
+from onegate.engines.host.settings import OpenVinoSettings
+from onegate.engines.models import embedded_model_path
 from onegate.protocol.content import FinishReason, Message, Params
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -242,6 +254,57 @@ async def test_progress_goes_by_steps_of_the_batch_limit(box):
     moved = [item.prefilled_tok for item in outcome.of(Progress)]
     assert moved == [256, 512]
     assert isinstance(outcome.items[0], Accepted)
+
+
+async def test_a_prompt_is_found_again_by_whoever_put_it_there(box):
+    text = "leaf " * 900
+    first = await box.run(text, max_tokens=3, params=GREEDY)
+    assert [item.prefilled_tok for item in first.of(Progress)][-3:] == [256, 512, 768]
+    again = await box.run(text, max_tokens=3, params=GREEDY)
+    (accepted,) = again.of(Accepted)
+    assert accepted.prompt_tok - 33 <= accepted.cached_tok < accepted.prompt_tok
+    assert again.of(Progress) == []
+    assert again.ids == first.ids
+    other = await box.run(text, max_tokens=3, params=GREEDY, cache_salt="another")
+    assert other.of(Accepted)[0].cached_tok == 0
+
+
+async def test_no_more_is_said_to_be_cached_than_is(tmp_path):
+    """By the steps that it takes to the first token, in a cache that is always full."""
+    step_tok = 32
+    settings = OpenVinoSettings(
+        model="m",
+        path=str(embedded_model_path("smollm2-135m-instruct")),
+        device="CPU",
+        threads=1,
+        context_tok=512,
+        kv_tok=2048,
+        max_seqs=2,
+        max_step_tok=step_tok,
+        prefix_cache=True,
+    )
+    engine = EmbeddedEngine(settings, open_pipeline, version="1", digest_cache=tmp_path / "d")
+    engine.step()
+    dice = random.Random(7)
+    known = [[dice.randrange(100, 20_000) for _ in range(320)] for _ in range(6)]
+    in_all = found = 0
+    for id in range(60):
+        ids = dice.choice(known)[: dice.randrange(1, 320)]
+        ids += [dice.randrange(100, 20_000) for _ in range(dice.choice((0, 40)))]
+        request = EngineRequest(
+            id=id, model="m", prompt_tok_ids=ids, max_tokens=dice.randrange(1, 30), params=GREEDY
+        )
+        cached_tok = engine.submit(request).cached_tok
+        steps = 1
+        while not engine.step().outputs:
+            steps += 1
+        assert steps <= -(-(len(ids) - cached_tok) // step_tok)
+        in_all, found = in_all + len(ids), found + cached_tok
+        if dice.random() < 0.5:
+            engine.abort(id)
+        while engine.running("m"):
+            engine.step()
+    assert found > in_all / 5
 
 
 async def test_an_aborted_seat_is_free_within_two_steps(box):
