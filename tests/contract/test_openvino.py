@@ -277,8 +277,8 @@ async def test_no_more_is_said_to_be_cached_than_is(tmp_path):
         path=str(embedded_model_path("smollm2-135m-instruct")),
         device="CPU",
         threads=1,
-        context_tok=512,
-        kv_tok=2048,
+        context_tok=256,
+        kv_tok=1024,
         max_seqs=2,
         max_step_tok=step_tok,
         prefix_cache=True,
@@ -286,13 +286,13 @@ async def test_no_more_is_said_to_be_cached_than_is(tmp_path):
     engine = EmbeddedEngine(settings, open_pipeline, version="1", digest_cache=tmp_path / "d")
     engine.step()
     dice = random.Random(7)
-    known = [[dice.randrange(100, 20_000) for _ in range(320)] for _ in range(6)]
+    known = [[dice.randrange(100, 20_000) for _ in range(160)] for _ in range(4)]
     in_all = found = 0
-    for id in range(60):
-        ids = dice.choice(known)[: dice.randrange(1, 320)]
+    for id in range(40):
+        ids = dice.choice(known)[: dice.randrange(1, 160)]
         ids += [dice.randrange(100, 20_000) for _ in range(dice.choice((0, 40)))]
         request = EngineRequest(
-            id=id, model="m", prompt_tok_ids=ids, max_tokens=dice.randrange(1, 30), params=GREEDY
+            id=id, model="m", prompt_tok_ids=ids, max_tokens=dice.randrange(1, 8), params=GREEDY
         )
         cached_tok = engine.submit(request).cached_tok
         steps = 1
