@@ -263,7 +263,6 @@ async def shared(adapter: EngineConfig) -> AsyncIterator[Box]:
     box = Box(
         build_engine(
             adapter,
-            step_target_ms=None,
             log=lambda line: None,
             crashed=lambda name, error: crashes.append(error),
         )

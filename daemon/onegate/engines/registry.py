@@ -17,7 +17,7 @@ class EngineKindMissing(Exception):
 def build_engine(
     config: EngineConfig,
     *,
-    step_target_ms: float | None,
+    step_target_ms: float | None = None,
     log: Callable[[str], None],
     crashed: Callable[[str, BaseException], None],
 ) -> Engine:

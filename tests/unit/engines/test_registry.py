@@ -8,7 +8,6 @@ from onegate.engines.registry import EngineKindMissing, build_engine
 def build(kind):
     return build_engine(
         EngineConfig(kind=kind),
-        step_target_ms=None,
         log=lambda line: None,
         crashed=lambda name, error: None,
     )

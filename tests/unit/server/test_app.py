@@ -132,7 +132,7 @@ async def turns(n: int = 50) -> None:
 @pytest.fixture
 async def daemon(box: Any, monkeypatch: pytest.MonkeyPatch) -> Daemon:
     engine = box.engine
-    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: engine)
+    monkeypatch.setattr(app_module, "build_engine", lambda config, **_: engine)
     made = Daemon(engine, "")
     monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
     return made
@@ -246,7 +246,7 @@ async def test_a_configuration_with_errors_changes_nothing(daemon: Daemon) -> No
 async def test_a_class_is_not_taken_away_under_its_requests(
     box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: box.engine)
+    monkeypatch.setattr(app_module, "build_engine", lambda config, **_: box.engine)
     made = Daemon(box.engine, "[[class]]\nname = 'night'\nrank = 3\n")
     monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: made.loop)
     await made.start()
@@ -280,7 +280,7 @@ async def test_a_request_that_crashes_is_a_bug_and_no_end(daemon: Daemon) -> Non
 async def test_what_the_engine_writes_is_logged(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     logs: list[Callable[[str], None]] = []
 
-    def build(config: object, log: Callable[[str], None], crashed: object) -> Any:
+    def build(config: object, log: Callable[[str], None], **_: object) -> Any:
         logs.append(log)
         return box.engine
 
@@ -295,7 +295,7 @@ async def test_an_engine_that_nobody_watches_any_more_ends_the_daemon(
 ) -> None:
     told: list[Callable[[str, BaseException], None]] = []
 
-    def build(config: object, log: object, crashed: Callable[[str, BaseException], None]) -> Any:
+    def build(config: object, crashed: Callable[[str, BaseException], None], **_: object) -> Any:
         told.append(crashed)
         return box.engine
 
@@ -342,7 +342,7 @@ def test_groups_by_name() -> None:
 async def test_what_was_used_is_read_written_and_said(
     box: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: box.engine)
+    monkeypatch.setattr(app_module, "build_engine", lambda config, **_: box.engine)
 
     def daemon(directory: Path) -> App:
         return App(
@@ -383,7 +383,7 @@ async def test_what_is_closed_is_known_before_the_engine_starts(
     box: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engine = box.engine
-    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: engine)
+    monkeypatch.setattr(app_module, "build_engine", lambda config, **_: engine)
     first = Daemon(engine, "", tmp_path)
     monkeypatch.setattr(app_module.asyncio, "get_running_loop", lambda: first.loop)
     await first.start()
@@ -409,7 +409,7 @@ async def test_what_is_closed_is_known_before_the_engine_starts(
 async def test_what_could_not_be_read_is_said_until_the_end(
     box: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damaged: list[str]
 ) -> None:
-    monkeypatch.setattr(app_module, "build_engine", lambda config, log, crashed: box.engine)
+    monkeypatch.setattr(app_module, "build_engine", lambda config, **_: box.engine)
     for name in damaged:
         (tmp_path / f"{name}.jsonl").write_bytes(b"garbage\n")
     made = Daemon(box.engine, "", tmp_path)
