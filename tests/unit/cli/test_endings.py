@@ -111,13 +111,10 @@ def test_a_cancellation_of_its_own_stays_one() -> None:
         endings.run(runner, doing)
 
 
-def test_what_is_ignored_stays_ignored_and_all_is_put_back() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with Endings():
-            signal.raise_signal(signal.SIGHUP)
-            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGHUP, before)
+def test_what_is_ignored_stays_ignored_and_all_is_put_back(own_signals: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Endings():
+        signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -2,19 +2,13 @@
 
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from onegate.cli import guardian
 
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+pytestmark = pytest.mark.usefixtures("own_signals")
 
 
 def python(text: str) -> list[str]:
@@ -44,11 +38,8 @@ def test_a_child_that_does_not_listen_is_killed(
     monkeypatch.setattr(guardian, "_left_alone", lambda pid: True)
     monkeypatch.setattr(guardian, "STOP_TIMEOUT_S", 0.0)
     # What was ignored before the child began still is.
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        code = guardian.main([str(tmp_path), *python("import signal; signal.pause()")])
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    code = guardian.main([str(tmp_path), *python("import signal; signal.pause()")])
     assert code == 128 + signal.SIGKILL
 
 

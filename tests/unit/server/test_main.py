@@ -1,6 +1,7 @@
 """The command line, and what the exit codes mean."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from onegate.engines.registry import EngineKindMissing
 from onegate.server import main as main_module
 from onegate.server.listener import Inherited, ListenError
 from onegate.server.main import main, parser
+
+# The daemon's signals are for its whole process, and this is not its.
+pytestmark = pytest.mark.usefixtures("own_signals")
 
 
 class Listener:
@@ -80,6 +84,13 @@ def test_help_and_version(
     assert exit_code(monkeypatch, "--help") == 0
     assert exit_code(monkeypatch, "--version") == 0
     assert __version__ in capfd.readouterr().out
+
+
+def test_a_reload_that_comes_early_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, listener: Listener, app: type[App]
+) -> None:
+    assert exit_code(monkeypatch, "--socket", "/run/a.sock") == 0
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_usage(monkeypatch: pytest.MonkeyPatch) -> None:
