@@ -1,5 +1,7 @@
 """What the engine says of itself, passed on to the gate, the accounts, the journal and status."""
 
+import asyncio
+
 from onegate.engines.base import (
     Engine,
     EngineCapacity,
@@ -18,6 +20,11 @@ from onegate.server.log import Event, Log
 from onegate.server.release import Release
 from onegate.server.report import Reporter
 from onegate.tasks import Tasks
+
+# An engine that is just being started takes no load and says so. It is asked again, and not for so
+# long that the core, which asks again by itself, would do so meanwhile.
+AGAIN_S = 0.1
+ASKED_AT_MOST = 90
 
 
 class EngineRoom:
@@ -82,8 +89,21 @@ class EngineRoom:
         self._tasks.spawn(self._load(model), name=f"load {model}")
 
     async def _load(self, model: str) -> None:
-        try:
-            await self._engine.load(model)
-        except EngineUnavailable as error:
-            # The pool's own state says so too; the journal gets the sentence.
-            self._log.event(Event.POOL_CHANGED, model=model, state="failed", detail=str(error))
+        said: str | None = None
+        for _ in range(ASKED_AT_MOST):
+            try:
+                await self._engine.load(model)
+                return
+            except EngineUnavailable as error:
+                if str(error) != said:
+                    # The pool's own state may say so too; the journal gets the sentence.
+                    said = str(error)
+                    self._log.event(Event.POOL_CHANGED, model=model, state="failed", detail=said)
+            if not self._still_cold(model):
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    def _still_cold(self, model: str) -> bool:
+        """Is it wanted, and has it neither begun to load nor failed?"""
+        pools = map(self._release.seen, self._engine.pools())
+        return any(pool.model == model and pool.state is PoolState.COLD for pool in pools)

@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from onegate.admission.model import PoolState as CoreState
+from onegate.admission.switching import LOAD_ANSWER_NS
 from onegate.engines.base import EngineBroke, EngineLost, EngineUnavailable, PoolChanged, PoolState
 from onegate.protocol.errors import NoticeCode
+from onegate.server import engineroom as engineroom_module
 
 Box = Any  # of conftest.py
 
@@ -121,3 +123,58 @@ async def test_a_pool_that_was_not_known_is_taken_in(box: Box) -> None:
     info = msgspec.structs.replace(box.engine.infos["tiny"], model="late")
     box.room.hear(PoolChanged(pool=info))
     assert [pool.model for pool in box.gate.view().pools] == ["tiny", "late"]
+
+
+@pytest.fixture
+def cold(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
+    """Nothing is loaded, and the engine takes no load until its `on_load` is another."""
+    monkeypatch.setattr(engineroom_module, "AGAIN_S", 0)
+
+    async def not_yet(model: str) -> None:
+        raise EngineUnavailable("the engine is starting")
+
+    box.engine.on_load = not_yet
+    box.change(state=PoolState.COLD)
+    return box
+
+
+async def test_an_engine_that_is_being_started_is_asked_again(cold: Box) -> None:
+    cold.room.load("tiny")
+    await cold.quiet()
+
+    async def load(model: str) -> None:
+        cold.change(model, state=PoolState.READY)
+
+    cold.engine.on_load = load
+    await cold.quiet()
+    assert cold.pool.state is CoreState.READY
+    assert len(cold.services.tasks) == 0
+    assert cold.log.getvalue().count("the engine is starting") == 1
+
+
+@pytest.mark.parametrize("state", [PoolState.LOADING, PoolState.READY, PoolState.FAILED])
+async def test_what_is_not_cold_any_more_is_not_loaded_again(cold: Box, state: PoolState) -> None:
+    cold.room.load("tiny")
+    await cold.quiet()
+    cold.change(state=state)
+    await cold.quiet()
+    asked = len(cold.engine.loads)
+    await cold.quiet()
+    assert len(cold.engine.loads) == asked
+    assert len(cold.services.tasks) == 0
+
+
+async def test_what_is_lent_meanwhile_is_not_loaded(cold: Box) -> None:
+    cold.room.load("tiny")
+    cold.services.release.begin(until_ms=None, now=False, principal="uid:0")
+    await cold.quiet(100)
+    assert len(cold.engine.loads) <= 1
+    assert len(cold.services.tasks) == 0
+
+
+async def test_an_engine_that_never_comes_is_left_to_the_core(cold: Box) -> None:
+    cold.room.load("tiny")
+    await cold.quiet(5 * engineroom_module.ASKED_AT_MOST)
+    assert len(cold.engine.loads) == engineroom_module.ASKED_AT_MOST
+    assert len(cold.services.tasks) == 0
+    assert engineroom_module.ASKED_AT_MOST * 0.1 < LOAD_ANSWER_NS / 1e9
