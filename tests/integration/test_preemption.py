@@ -304,25 +304,51 @@ def test_the_person_leaves_while_it_is_stopped(gate: Observed) -> None:
 
 
 def test_the_daemon_is_ended_while_it_is_paused(gate: Observed) -> None:
+    """It has begun, so it has its time to finish; newcomers are told to come back."""
     with gate.greeted() as raw, gate.greeted() as other:
+        expected = whole(raw)
         pause(gate, raw, other)
         gate.daemon.process.send_signal(signal.SIGTERM)
-        failed = raw.end(BATCH)
-        assert (failed["reason"], failed["phase"]) == ("shutting_down", "queued")
-        assert failed["retryable"]
+        gate.wait(lambda: gate.lines("draining"))
+        person(other, 3)
+        assert other.end(3)["reason"] == "shutting_down"
         assert other.end(PERSON)["usage"]["output_tok"] == 300
+        assert raw.end(BATCH)["t"] == "done"
+        assert raw.text(BATCH) == expected
+        assert tags(raw, BATCH) == ["started", "paused", "resumed"]
         assert gate.daemon.process.wait(gate.timeout_s) == 0
 
 
 def test_the_daemon_is_ended_while_it_is_stopped(gate: Observed) -> None:
+    """The person that it makes room for is sent away, and it goes on."""
     with gate.greeted() as raw, gate.greeted() as other:
-        batch(raw, prompt=story(1) + " [[hold-seat:700]]")
+        slow = story(1) + " [[hold-seat:700]]"
+        expected = whole(raw, slow)
+        batch(raw, prompt=slow)
         seen(raw, BATCH, 5)
         person(other)
         gate.wait(lambda: gate.status()["gate"]["queued"] == 1)
         gate.daemon.process.send_signal(signal.SIGTERM)
-        assert raw.end(BATCH)["reason"] == "shutting_down"
         assert other.end(PERSON)["reason"] == "shutting_down"
+        assert raw.end(BATCH)["timings"]["preempted"] == 1
+        assert raw.text(BATCH) == expected
+        assert gate.daemon.process.wait(gate.timeout_s) == 0
+
+
+def test_the_drain_ends_while_it_is_paused(tmp_path: Path, timeout_factor: float) -> None:
+    config = scripted(gate="drain_timeout_s = 0.3", max_seqs=1, a_ms=3.0, context_tok=8192)
+    with (
+        observed(tmp_path / "d", config, 60 * timeout_factor) as gate,
+        gate.greeted() as raw,
+        gate.greeted() as other,
+    ):
+        pause(gate, raw, other, tok=4000)
+        gate.daemon.process.send_signal(signal.SIGTERM)
+        failed = raw.end(BATCH)
+        assert (failed["reason"], failed["phase"]) == ("shutting_down", "queued")
+        assert failed["retryable"]
+        failed = other.end(PERSON)
+        assert (failed["reason"], failed["phase"]) == ("shutting_down", "decode")
         assert gate.daemon.process.wait(gate.timeout_s) == 0
 
 

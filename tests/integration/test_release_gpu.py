@@ -111,6 +111,83 @@ def test_now_means_now(gate: Observed) -> None:
         assert taken_back(raw)
 
 
+STORY = "a long story [[tokens:200]]"
+
+
+def told(raw: Raw, id: int, *, chunks: int = 5) -> None:
+    """Until so many pieces of it have come; they stay in the inbox."""
+    while sum(a["t"] == "chunk" and a.get("id") == id for a in raw.inbox) < chunks:
+        assert raw.read()
+
+
+def batch(raw: Raw, id: int, **params: Any) -> None:
+    fields = {"max_tokens": 200, "temperature": 0.0} | params
+    raw.ask(id, STORY, class_="batch", params=fields)
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_batch_is_stopped_and_goes_on_when_it_is_back(
+    now: bool, tmp_path: Path, timeout_factor: float
+) -> None:
+    """As shipped: newcomers of its class are refused, and what has begun waits for the device."""
+    config = scripted(engine=FAST, max_seqs=1, a_ms=3.0)
+    with (
+        observed(tmp_path / "d", config, 60 * timeout_factor) as gate,
+        gate.greeted(features=RELEASE) as raw,
+        gate.greeted() as other,
+    ):
+        batch(other, 1)
+        assert other.end(1)["t"] == "done"
+        expected = other.text(1)
+        batch(other, 2)
+        told(other, 2)
+        released(raw, until_ms=until(600), now=now)
+        assert gate.pool()["seats_used"] == 0
+        other.expect("paused", 2)
+        batch(other, 3)
+        assert other.end(3)["reason"] == "released"
+        assert taken_back(raw)
+        assert other.end(2)["t"] == "done"
+        assert other.text(2) == expected
+        assert gate.pool()["loads"] == 2
+        gate.wait_idle()
+        raw.say("metrics", id=9)
+        text = raw.expect("metrics_report", 9)["text"]
+        assert 'onegate_discarded_tokens_total{class="batch"} 0.0' in text
+
+
+@pytest.mark.parametrize("how", ["loop", "sampled"])
+def test_what_cannot_go_on_later_has_the_time_of_a_drain(
+    how: str, tmp_path: Path, timeout_factor: float
+) -> None:
+    config = scripted(gate="drain_timeout_s = 0.5", max_seqs=1, a_ms=3.0, context_tok=8192)
+    with (
+        observed(tmp_path / "d", config, 60 * timeout_factor) as gate,
+        gate.greeted(features=RELEASE) as raw,
+        gate.greeted() as other,
+    ):
+        sampled = {"class_": "batch", "params": {"temperature": 0.5, "max_tokens": 4000}}
+        other.ask(1, "[[tokens:4000]]", **(sampled if how == "sampled" else {}))
+        told(other, 1)
+        released(raw, until_ms=until(600))
+        failed = other.end(1)
+        assert (failed["reason"], failed["phase"]) == ("released", "decode")
+        assert failed["retry_after_ms"] > 0
+        assert [a for a in other.inbox if a["t"] == "paused"] == []
+        gate.wait_idle()
+
+
+def test_the_daemon_is_ended_while_batch_waits_for_the_device(gate: Observed) -> None:
+    with gate.greeted(features=RELEASE) as raw, gate.greeted() as other:
+        batch(other, 1)
+        told(other, 1)
+        released(raw)
+        gate.daemon.process.send_signal(signal.SIGTERM)
+        failed = other.end(1)
+        assert (failed["reason"], failed["phase"]) == ("shutting_down", "queued")
+        assert gate.daemon.process.wait(gate.timeout_s) == 0
+
+
 def test_giving_up_the_waiting_is_not_giving_up_the_release(gate: Observed) -> None:
     with gate.greeted() as other:
         other.ask(1, "[[tokens:150]]")
@@ -344,12 +421,18 @@ def test_the_embedded_model_leaves_and_comes_back(tmp_path: Path, timeout_factor
     with running_daemon(tmp_path / "d", OPENVINO, 120 * timeout_factor) as daemon:
         gate = Observed(daemon)
         host = gate.host_pid()
-        with gate.greeted(features=RELEASE) as raw:
+        with gate.greeted(features=RELEASE) as raw, gate.greeted() as other:
+            greedy = {"temperature": 0.0, "ignore_eos": True, "max_tokens": 60}
+            for id in (1, 2):
+                other.ask(id, "Write about the sea.", class_="batch", params=greedy)
+                if id == 1:
+                    assert other.end(1)["t"] == "done"
+            told(other, 2)
             released(raw, until_ms=until(600))
             raw.ask(1, "Hi", params={"max_tokens": 4})
             assert raw.end(1)["reason"] == "released"
             assert taken_back(raw)
-            raw.ask(2, "Hi", params={"max_tokens": 4})
-            assert raw.end(2)["t"] == "done"
+            assert other.end(2)["timings"]["preempted"] == 1
+            assert other.text(2) == other.text(1), "its cache is gone, and its tokens are not"
         assert gate.pool()["loads"] == 2
         assert gate.host_pid() == host

@@ -407,7 +407,7 @@ class CoreMachine(Shell):
             return
         self.world.draining = True
         self.tell(ev.DrainStarted())
-        assert not self.world.all_waiting()
+        assert all(map(self.world.can_go_on, self.world.all_waiting()))
 
     @rule(span=spans)
     def time_passes(self, span: int) -> None:

@@ -223,6 +223,12 @@ class Book:
                 return Binding.FLOOR
         return self.in_the_way_of(chosen)
 
+    def can_go_on(self, record: Record) -> bool:
+        """Of one that waits in a shutdown: was it in the engine before, and will it be again?"""
+        open_ = record.spec.class_ not in self.closed
+        gone = self.pools[record.spec.pool].spec.state in (PoolState.FAILED, PoolState.RELEASED)
+        return record.exempt and open_ and not gone
+
     # --- newcomers ------------------------------------------------------------------------------
 
     def door(self, class_: str, model: str, prompt_tok: int, max_tok: int) -> Refusal | None:

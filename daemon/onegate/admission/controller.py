@@ -15,6 +15,7 @@ from onegate.admission.model import (
     ClassSpec,
     GateLimits,
     PoolSpec,
+    PoolState,
     RequestSpec,
     Standing,
     Verdict,
@@ -242,6 +243,8 @@ class Controller:
         effects: list[Effect] = []
         wake_ns: int | None = None
         for pool in book.pools.values():
+            if pool.spec.state is PoolState.RELEASED:
+                effects += self._stop(preempt.for_release(book, pool))
             if (record := preempt.overshooting(book, pool)) is not None:
                 effects += self._stop(preempt.Plan((preempt.Stop(record, None),)))
         if book.queued:
@@ -372,14 +375,14 @@ class Controller:
         self._give_back_permit(record)
         record.lost_tok = 0
         meter.redeem(book, record)
-        if stopped:
+        if stopped and pool.spec.state is not PoolState.RELEASED:
             meter.lost(book, record)
         record.safety_ns = None
         record.computed_tok = 0
         record.kept_tok = record.output_tok = kept_tok
         record.exempt = True
         refusal = record.aborted
-        if refusal is None and book.draining:
+        if refusal is None and book.draining and not book.can_go_on(record):
             refusal = refusals.drained(record.seq)
         if refusal is None:
             self._join_queue(record, now_ns)
@@ -414,7 +417,8 @@ class Controller:
         book.draining = True
         effects: list[Effect] = []
         waiting = [book.records[rid] for queue in book.queues.values() for rid in queue]
-        for place, record in enumerate(sorted(waiting, key=lambda record: record.seq)):
+        leaving = [record for record in waiting if not book.can_go_on(record)]
+        for place, record in enumerate(sorted(leaving, key=lambda record: record.seq)):
             self._forget_queued(record, now_ns)
             effects.append(Refuse(record.rid, refusals.drained(place), queued=True))
         return effects

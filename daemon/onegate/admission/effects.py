@@ -46,7 +46,8 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Stop a running request to make room for a better one; `Requeued` when the engine has.
+    """Stop a running request, to make room for a better one or because its pool is `released`;
+    `Requeued` when the engine has.
 
     If it finishes first, that holds, and it is settled. Not said twice before one of the two.
     """

@@ -76,7 +76,8 @@ class Requeued:
     The engine lost it and its client has seen nothing, or it was stopped by `Preempt`. Its permit
     is free, and its seat too if no `SeatFreed` came before: to be said only once nothing of it runs
     any more. It keeps its arrival order and is exempt from bounds and from `ttft` expiry. Answered
-    by `Refuse` when it had been aborted or the daemon drains.
+    by `Refuse` when it had been aborted, or where the daemon drains and it cannot go on: its class
+    is closed, or its pool gone.
     """
 
     rid: int
@@ -127,7 +128,8 @@ class LimitsChanged:
 
 @dataclass(frozen=True, slots=True)
 class DrainStarted:
-    """Shutdown: refuse what is queued and what comes."""
+    """Shutdown: refuse what comes and what is queued, except what was in the engine before and can
+    go on. How long that has is the shell's to say."""
 
 
 @dataclass(frozen=True, slots=True)

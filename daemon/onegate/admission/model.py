@@ -74,6 +74,12 @@ class ClassSpec:
     preempt_grace_ns: int = 0
     itl_target_ns: int | None = None
 
+    @property
+    def stops_at_once(self) -> bool:
+        """May its running requests be stopped without anybody's having to wait for that? These also
+        wait until a device that is lent to something else is back."""
+        return self.preemptible and not self.preempt_grace_ns
+
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:

@@ -85,6 +85,21 @@ def for_switch(book: Book, model: str) -> Plan:
     return Plan(tuple(stops))
 
 
+def for_release(book: Book, pool: Pool) -> Plan:
+    """Whom to stop in a pool that is lent to something else: those of classes that are stopped at
+    once. The others are let finish. Protection and budgets do not count: nobody else takes their
+    room.
+    """
+    stops: list[Stop] = []
+    for rid in pool.ledger:
+        record = book.records[rid]
+        running = record.held and record.state is not State.PREEMPTING and record.aborted is None
+        at_once = book.queues[record.spec.class_].spec.stops_at_once
+        if running and at_once and record.can_stop:
+            stops.append(Stop(record, None))
+    return Plan(tuple(stops))
+
+
 def overshooting(book: Book, pool: Pool) -> Record | None:
     """Whom to stop where more of the cache has grown full than there is, before the engine picks
     somebody itself."""

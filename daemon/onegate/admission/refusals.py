@@ -129,7 +129,7 @@ def displaced(book: Book, record: Record, tok: int, now_ns: int) -> Refusal:
 
 
 def drained(place: int) -> Refusal:
-    """The refusal of what waits when a shutdown begins, or comes back to wait after that."""
+    """The refusal of what waits when a shutdown begins, or comes back then and cannot go on."""
     return Refusal(
         Refused.SHUTTING_DOWN, "the daemon is shutting down", retry_after_ns=drain_hint_ns(place)
     )

@@ -36,7 +36,8 @@ def release_gpu(
     """Administrators: unload the models, for a game, an image model or a transcription.
 
     Newcomers are refused from now on, and told when to come back; so is what waits, unless its
-    class waits when it is closed. What runs may end first, or is ended with --now. The command
+    class waits when it is closed. Batch work that can go on later is paused until the device is
+    back; what else runs may finish for gate.drain_timeout_s, or is ended with --now. The command
     returns when the device is free. When the time is over, or with --end, a model is loaded again
     as soon as somebody asks for it. Ctrl-C gives up the waiting, not the release.
 

@@ -77,7 +77,12 @@ class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         bool, why("whether a better class may stop its running requests, which then go on later")
     ] = True
     preempt_grace_ms: Annotated[
-        MillisecondsOrZero, why("how long a better one waits before it stops one of these", "ms")
+        MillisecondsOrZero,
+        why(
+            "how long a better one waits before it stops one of these; 0: what was stopped also "
+            "waits until a lent device is back",
+            "ms",
+        ),
     ] = 2000
     itl_target_ms: Annotated[
         Milliseconds | None,

@@ -124,5 +124,6 @@ class GateConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Bytes, why("of which one user's connections get at most this", "bytes")
     ] = 16 * MIB
     drain_timeout_s: Annotated[
-        Seconds, why("at shutdown, what runs may finish for this long", "s")
+        Seconds,
+        why("at shutdown, or when the device is lent, what runs may finish for this long", "s"),
     ] = 30.0

@@ -33,7 +33,7 @@ from onegate.server.report import Reporter
 from onegate.server.services import Services
 from onegate.server.sessions import Sessions
 from onegate.server.state import StateDirectory, StateUnavailable
-from onegate.server.translate import class_specs, gate_limits, pool_spec
+from onegate.server.translate import class_spec, class_specs, gate_limits, pool_spec
 from onegate.server.usage import UsageTable
 from onegate.server.usage_keeper import UsageKeeper
 from onegate.tasks import Tasks
@@ -139,7 +139,8 @@ class App:
             engine=self._engine,
             gate=gate,
             live=live,
-            waits=lambda class_: self.services.class_config(class_).when_closed == "wait",
+            class_of=lambda name: class_spec(self.services.class_config(name)),
+            drain_timeout_s=lambda: self.services.config.gate.drain_timeout_s,
             closures=self._closures,
             log=log,
             tasks=requests,

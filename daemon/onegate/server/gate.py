@@ -272,10 +272,20 @@ class Gate:
         self._apply(events.LimitsChanged(limits, classes))
 
     def drain(self) -> None:
-        """Refuse what waits and what comes; what runs is left to its owner."""
+        """Refuse what comes, and what waits and has not been in the engine; the rest is left to its
+        owner."""
         self._apply(events.DrainStarted())
 
     # --- questions ------------------------------------------------------------------------------
+
+    def holds(self, rid: int) -> bool:
+        """Has this request a permit?"""
+        return rid in self._permits
+
+    def stops(self, rid: int) -> bool:
+        """Is it asked to make room, and will wait again?"""
+        permit = self._permits.get(rid)
+        return permit is not None and permit.preempted
 
     def standing(self, rid: int) -> Standing | None:
         """Where a waiting request stands."""

@@ -88,7 +88,7 @@ class Lifecycle:
             await asyncio.sleep(min(every_s or STATUS_EVERY_S, STATUS_EVERY_S))
 
     async def drain(self, services: Services) -> None:
-        """Refuse what waits, let what runs finish for `drain_timeout_s`, abort the rest."""
+        """Refuse what waits, let what has started finish for `drain_timeout_s`, abort the rest."""
         self.state = State.DRAINING
         drain_s = services.config.gate.drain_timeout_s
         self._notifier.stopping("draining")

@@ -1,10 +1,12 @@
 """The device lent to something else for a while: a game, an image model, a transcription.
 
 From the beginning on nobody new comes in: the core sees every pool as released. What waits is
-refused with the time at which the device is back, unless its class waits when it is closed. What
-runs ends by itself, or at once if that was asked for. Then the pools are unloaded, and an engine
-that comes up meanwhile loads none. When the device is taken back, a pool is loaded again once
-somebody asks for it. All of that outlives the daemon, where it keeps its state on disk.
+refused with the time at which the device is back, unless its class waits when it is closed. Of what
+runs, classes that are stopped at once are stopped where their answers can go on or begin anew, and
+wait for the device; the rest has `drain_timeout_s` to finish, or none if that was asked for. Then
+the pools are unloaded, and an engine that comes up meanwhile loads none. When the device is taken
+back, a pool is loaded again once somebody asks for it. All of that outlives the daemon, where it
+keeps its state on disk; requests do not.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from onegate import clock
+from onegate.admission.model import ClassSpec
 from onegate.engines.base import Engine, EngineUnavailable, PoolInfo, PoolState
 from onegate.protocol.errors import Phase, Reason
 from onegate.server.closures import Closure, Closures
@@ -27,6 +30,7 @@ from onegate.tasks import Tasks
 
 # How often is looked whether what ran is gone; nobody waits for less.
 POLL_S = 0.05
+NS_PER_S = 1_000_000_000
 LENT = "the device is lent to something else, and no model is loaded"
 _LOADED = (PoolState.READY, PoolState.LOADING)
 
@@ -34,7 +38,7 @@ _LOADED = (PoolState.READY, PoolState.LOADING)
 class Release:
     """Whether the device is lent, until when, and how far that has come.
 
-    `waits(class)` says whether what waits in that class may go on waiting.
+    `class_of(name)` and `drain_timeout_s()` are what is configured now.
     """
 
     def __init__(
@@ -43,7 +47,8 @@ class Release:
         engine: Engine,
         gate: Gate,
         live: LiveRequests,
-        waits: Callable[[str], bool],
+        class_of: Callable[[str], ClassSpec],
+        drain_timeout_s: Callable[[], float],
         closures: Closures,
         log: Log,
         tasks: Tasks,
@@ -51,13 +56,15 @@ class Release:
         self._engine = engine
         self._gate = gate
         self._live = live
-        self._waits = waits
+        self._class_of = class_of
+        self._drain_timeout_s = drain_timeout_s
         self._closures = closures
         self._log = log
         self._tasks = tasks
         self._term: Term | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._freeing: asyncio.Task[None] | None = None
+        self._finish_by_ns = 0
         self._settled = asyncio.Event()
         self.in_force = False
 
@@ -86,7 +93,7 @@ class Release:
     def begin(self, *, until_ms: int | None, now: bool, principal: str) -> None:
         """Lend it until that Unix time, None: until `end`; a second time changes the time.
 
-        `now`: what runs is ended instead of waited for.
+        `now`: what runs, and cannot go on later, is ended instead of waited for.
         """
         closure = Closure(principal=principal, since_ms=clock.wall_ms(), until_ms=until_ms)
         self._closures.close(closure)
@@ -95,7 +102,8 @@ class Release:
         if now:
             for live in self._live:
                 if live.verb in QUEUED_VERBS and not _waiting(live):
-                    live.end(self.ending(Outcome.ABORTED))
+                    if not self._gate.stops(live.serial):
+                        live.end(self.ending(Outcome.ABORTED))
 
     def restore(self, closure: Closure) -> None:
         """It was lent when the daemon before this one ended. To be called before the engine starts,
@@ -109,6 +117,8 @@ class Release:
         self._lend(closure)
 
     def _lend(self, closure: Closure) -> None:
+        if not self.in_force:  # a second time changes only when it ends
+            self._finish_by_ns = clock.monotonic_ns() + round(self._drain_timeout_s() * NS_PER_S)
         self.in_force = True
         self._term = Term(closure)
         self._settled.clear()
@@ -176,6 +186,8 @@ class Release:
         said: str | None = None
         while self.in_force:
             self._refuse_waiting()
+            if clock.monotonic_ns() >= self._finish_by_ns:
+                self._end_running()
             if not self._gate.view().in_flight:
                 loaded = [pool.model for pool in self._engine.pools() if pool.state in _LOADED]
                 if not loaded:
@@ -194,10 +206,17 @@ class Release:
 
     def _refuse_waiting(self) -> None:
         for live in self._live:
-            if live.verb in QUEUED_VERBS and _waiting(live) and not self._waits(live.class_):
-                # One that waits again has been told that it started.
-                started = live.granted_ns is not None
+            if live.verb not in QUEUED_VERBS or not _waiting(live):
+                continue
+            # One that waits again has been told that it started.
+            started, class_ = live.granted_ns is not None, self._class_of(live.class_)
+            if not class_.waits_when_closed and not (started and class_.stops_at_once):
                 live.end(self.ending(Outcome.ABORTED if started else Outcome.REJECTED))
+
+    def _end_running(self) -> None:
+        for live in self._live:
+            if self._gate.holds(live.serial):
+                live.end(self.ending(Outcome.ABORTED))
 
     def ending(self, outcome: Outcome) -> Ending:
         """What is said to whom it keeps out, with the time at which it is over."""

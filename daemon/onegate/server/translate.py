@@ -8,7 +8,7 @@ from onegate.admission.model import (
     PoolState,
     Reservation,
 )
-from onegate.config import Config
+from onegate.config import ClassConfig, Config
 from onegate.engines.base import Feature, PoolInfo
 
 NS_PER_S = 1_000_000_000
@@ -34,21 +34,23 @@ def gate_limits(config: Config) -> GateLimits:
 
 def class_specs(config: Config) -> tuple[ClassSpec, ...]:
     """The classes, best rank first."""
-    return tuple(
-        ClassSpec(
-            name=class_.name,
-            rank=class_.rank,
-            max_queued_tok=class_.max_queued_tok,
-            per_principal_share=class_.per_principal_share,
-            safety_timeout_ns=round(class_.safety_timeout_s * NS_PER_S),
-            floor_share=class_.floor_share,
-            waits_when_closed=class_.when_closed == "wait",
-            preempts=class_.preempt == "lower_rank",
-            preemptible=class_.preemptible,
-            preempt_grace_ns=class_.preempt_grace_ms * NS_PER_MS,
-            itl_target_ns=_ns(class_.itl_target_ms),
-        )
-        for class_ in config.classes
+    return tuple(map(class_spec, config.classes))
+
+
+def class_spec(class_: ClassConfig) -> ClassSpec:
+    """A class as it is configured."""
+    return ClassSpec(
+        name=class_.name,
+        rank=class_.rank,
+        max_queued_tok=class_.max_queued_tok,
+        per_principal_share=class_.per_principal_share,
+        safety_timeout_ns=round(class_.safety_timeout_s * NS_PER_S),
+        floor_share=class_.floor_share,
+        waits_when_closed=class_.when_closed == "wait",
+        preempts=class_.preempt == "lower_rank",
+        preemptible=class_.preemptible,
+        preempt_grace_ns=class_.preempt_grace_ms * NS_PER_MS,
+        itl_target_ns=_ns(class_.itl_target_ms),
     )
 
 

@@ -250,6 +250,7 @@ def queued_end(world: World, req: Req, reason: Refused) -> None:
     assert req.where == "queued"
     if reason is Refused.SHUTTING_DOWN:
         assert world.draining
+        assert not world.can_go_on(req), "it was in the engine, and can come back"
     elif not req.aborted:
         assert world.dues(req)[reason] <= world.now
 
@@ -267,7 +268,7 @@ def preempt(world: World, req: Req) -> None:
     assert req.where == "held", "it does not run"
     assert not req.stopping, "asked twice"
     assert req.can_stop, "it would be seen"
-    grounds = [why for why in (_cause, _overshoot, _switch) if why(world, req)]
+    grounds = [why for why in (_cause, _overshoot, _switch, _lent) if why(world, req)]
     assert grounds, "no ground to stop it"
     req.stopping = True
 
@@ -333,6 +334,13 @@ def _switch(world: World, req: Req) -> bool:
         ):
             return True
     return False
+
+
+def _lent(world: World, req: Req) -> bool:
+    """Its device is lent to something else, and nobody would have to be patient with it."""
+    class_ = world.classes[req.spec.class_]
+    lent = world.pools[req.spec.pool].spec.state is PoolState.RELEASED
+    return lent and class_.preemptible and not class_.preempt_grace_ns and not req.aborted
 
 
 def load(world: World, model: str) -> None:
@@ -404,6 +412,7 @@ def nobody_to_stop(world: World, name: str) -> None:
     able = [r for r in world.running(name) if r.can_stop]
     over = cap.kv_tok is not None and sum(r.kv for r in world.seated(name)) > cap.kv_tok
     assert not over or world.stopping(name) or len(able) < 2, "the cache runs over"
+    assert not any(_lent(world, r) for r in able), "it keeps a device that is lent"
     heads = world.heads(name)
     if not heads or not heads[0][0].preempts:
         return

@@ -170,7 +170,7 @@ def requeue(world: World, r: Req, kept: int) -> None:
     """Out of the engine and back in its place; what it lost is paid for if it was stopped."""
     give_back(world, r)
     r.lost = 0
-    if r.stopping:
+    if r.stopping and world.pools[r.spec.pool].spec.state is not PoolState.RELEASED:
         r.lost = r.computed + r.made
         r.again += world.cost(r)
         spend_allowance(world, r.spec.class_, world.cost(r))
@@ -178,7 +178,7 @@ def requeue(world: World, r: Req, kept: int) -> None:
     r.where, r.exempt, r.safety = "queued", True, NEVER
     r.kept = r.output = kept
     r.tok = world.queue_cost(r.spec.pool, r.prompt, r.reserved)
-    if not (r.aborted or world.draining):
+    if not (r.aborted or (world.draining and not world.can_go_on(r))):
         _backlog(world, r.spec.class_)
 
 

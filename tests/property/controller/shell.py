@@ -227,7 +227,9 @@ class Shell(RuleBasedStateMachine):
     def requeue(self, req: Req, kept: int) -> None:
         moves.requeue(self.world, req, kept)
         self.tell(ev.Requeued(req.spec.rid, kept))
-        assert not (req.aborted or self.world.draining) or req.spec.rid in self.world.ended
+        world = self.world
+        leaves = req.aborted or (world.draining and not world.can_go_on(req))
+        assert leaves <= (req.spec.rid in world.ended)
 
     def produce(self, req: Req, output: int) -> None:
         self.world.pools[req.spec.pool].told += 1

@@ -239,6 +239,12 @@ class World:
     def in_flight(self) -> int:
         return sum(r.where == "held" for r in self.live.values())
 
+    def can_go_on(self, r: Req) -> bool:
+        """In a shutdown: it was in the engine before, and nothing keeps it from coming back."""
+        state = self.pools[r.spec.pool].spec.state
+        kept_out = state in (PoolState.FAILED, PoolState.RELEASED) or r.spec.class_ in self.closed
+        return r.exempt and not kept_out
+
     # --- who is next
 
     def heads_of(self, class_: str, pool: str) -> list[Req]:

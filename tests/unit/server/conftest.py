@@ -61,7 +61,7 @@ from onegate.server.services import Services
 from onegate.server.session import Session
 from onegate.server.sessions import Sessions
 from onegate.server.state import StateDirectory
-from onegate.server.translate import class_specs, gate_limits, pool_spec
+from onegate.server.translate import class_spec, class_specs, gate_limits, pool_spec
 from onegate.server.usage import UsageTable
 from onegate.tasks import Tasks
 
@@ -457,7 +457,8 @@ async def make_box(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeBox]:
             engine=engine,
             gate=gate,
             live=live,
-            waits=lambda class_: services.class_config(class_).when_closed == "wait",
+            class_of=lambda name: class_spec(services.class_config(name)),
+            drain_timeout_s=lambda: services.config.gate.drain_timeout_s,
             closures=closures,
             log=log,
             tasks=tasks,

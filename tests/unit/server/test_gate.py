@@ -2,9 +2,9 @@
 in test_ways_out_waiting.py and test_ways_out_running.py."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -79,6 +79,21 @@ class Holder:
         except NotAdmitted as error:
             self.error = error
 
+    async def leave(self) -> None:
+        """Give the permit back, and let the others see it."""
+        self.let_go.set()
+        await turns()
+
+    def refused(self, *, queued: bool) -> Refused:
+        """Why it got no permit."""
+        assert isinstance(self.error, NotAdmitted)
+        assert self.error.queued is queued
+        return self.error.refusal.reason
+
+
+Hold = Callable[..., Awaitable[Holder]]
+MakeGate = Callable[..., Gate]
+
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
@@ -91,21 +106,44 @@ async def tasks() -> AsyncIterator[Tasks]:
 
 
 @pytest.fixture
-async def gate(tasks: Tasks) -> AsyncIterator[Gate]:
-    gate = Gate(LIMITS, CLASSES, (POOL,), on_load=lambda model: None)
-    yield gate
+async def make_gate(tasks: Tasks) -> AsyncIterator[MakeGate]:
+    """Gates; once everybody has gone nothing is held in any of them."""
+    gates: list[Gate] = []
+
+    def make(pool: PoolSpec = POOL, *, on_load: Callable[[str], None] = lambda model: None) -> Gate:
+        gates.append(Gate(LIMITS, CLASSES, (pool,), on_load=on_load))
+        return gates[-1]
+
+    yield make
     await tasks.aclose()
-    gate.close()
-    gate.validate()
-    assert gate.view().in_flight == 0
+    for gate in gates:
+        gate.close()
+        gate.validate()
+        assert gate.view().in_flight == 0
 
 
 @pytest.fixture
-def hold(gate: Gate, tasks: Tasks) -> Callable[..., Holder]:
-    def make(rid: int, **fields: Any) -> Holder:
-        return Holder(gate, tasks, spec(rid, **fields))
+def gate(make_gate: MakeGate) -> Gate:
+    """One seat, two permits."""
+    return make_gate()
+
+
+@pytest.fixture
+def hold(gate: Gate, tasks: Tasks) -> Hold:
+    """`await hold(rid)`: a request that has been granted by then, or waits."""
+
+    async def make(rid: int, *, gate: Gate = gate, **fields: Any) -> Holder:
+        holder = Holder(gate, tasks, spec(rid, **fields))
+        await turns()
+        return holder
 
     return make
+
+
+@pytest.fixture
+def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits hears about it in every turn of the loop."""
+    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
 
 
 @pytest.fixture
@@ -141,9 +179,11 @@ async def test_a_permit_is_granted_at_once_where_there_is_room(gate: Gate) -> No
     async with admitted(gate, 1) as permit:
         assert permit.granted_ns is not None
         assert permit.granted_ns >= permit.arrived_ns
+        assert gate.holds(1)
         gate.validate()
         assert gate.view().in_flight == 1
     assert gate.view().in_flight == 0
+    assert not gate.holds(1)
 
 
 async def test_a_permit_that_never_came_to_the_engine_leaves_its_seat_free(gate: Gate) -> None:
@@ -203,9 +243,9 @@ async def test_settling_twice_is_settling_once(gate: Gate) -> None:
         gate.validate()
 
 
-async def test_what_a_permit_tells_reaches_the_core(make_box: Any) -> None:
+async def test_what_a_permit_tells_reaches_the_core(make_gate: MakeGate) -> None:
     grow = replace(POOL, capacity=replace(POOL.capacity, reservation=Reservation.GROW, kv_tok=900))
-    gate = Gate(LIMITS, CLASSES, (grow,), on_load=lambda model: None)
+    gate = make_gate(grow)
     async with admitted(gate, 1) as permit:
         assert gate.view().pools[0].unprefilled_tok == 10
         permit.counted(30, 0)
@@ -216,7 +256,6 @@ async def test_what_a_permit_tells_reaches_the_core(make_box: Any) -> None:
         assert gate.view().pools[0].unprefilled_tok == 10
         permit.produced(1)
         assert gate.view().pools[0].unprefilled_tok == 0
-    gate.close()
 
 
 async def test_refused_at_the_door(gate: Gate) -> None:
@@ -228,30 +267,22 @@ async def test_refused_at_the_door(gate: Gate) -> None:
     assert str(refused.value) == refused.value.refusal.message
 
 
-async def test_who_waits_is_granted_in_order(gate: Gate, hold: Callable[..., Holder]) -> None:
-    first, second, third = hold(1), hold(2), hold(3)
-    await turns()
+async def test_who_waits_is_granted_in_order(gate: Gate, hold: Hold) -> None:
+    first, second, third = await hold(1), await hold(2), await hold(3)
     assert first.permit is not None
     assert second.permit is third.permit is None
-    first.let_go.set()
-    await turns()
+    await first.leave()
     assert second.permit is not None
     assert third.permit is None
-    second.let_go.set()
-    await turns()
+    await second.leave()
     assert third.permit is not None
 
 
 async def test_whoever_waits_hears_about_it_again(
-    gate: Gate,
-    hold: Callable[..., Holder],
-    monkeypatch: pytest.MonkeyPatch,
-    timeout_factor: float,
+    gate: Gate, hold: Hold, told_often: None, timeout_factor: float
 ) -> None:
-    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
-    hold(1)
-    await turns()
-    waiting = hold(2, class_="low")
+    await hold(1)
+    waiting = await hold(2, class_="low")
     await until(lambda: len(waiting.waits) > 3, timeout_factor)
     assert waiting.waits[0].position == 1
     assert waiting.waits[0].limited_by is Binding.SEATS
@@ -259,38 +290,32 @@ async def test_whoever_waits_hears_about_it_again(
     assert gate.standing(1) is None
 
 
-async def test_whoever_is_granted_at_once_hears_nothing(
-    gate: Gate, hold: Callable[..., Holder]
-) -> None:
-    first = hold(1)
-    await turns()
+async def test_whoever_is_granted_at_once_hears_nothing(gate: Gate, hold: Hold) -> None:
+    first = await hold(1)
     assert first.permit is not None
     assert first.waits == []
 
 
 async def test_time_runs_out_without_anybody_asking(
-    gate: Gate, hold: Callable[..., Holder], timeout_factor: float
+    gate: Gate, hold: Hold, timeout_factor: float
 ) -> None:
-    hold(1)
-    await turns()
+    await hold(1)
     soon_ns = clock.monotonic_ns() + 2_000_000
-    waiting = hold(2, ttft_deadline_ns=soon_ns, ttft_is_own=True)
-    later = hold(3, ttft_deadline_ns=soon_ns + 2_000_000, ttft_is_own=True)
+    waiting = await hold(2, ttft_deadline_ns=soon_ns, ttft_is_own=True)
+    later = await hold(3, ttft_deadline_ns=soon_ns + 2_000_000, ttft_is_own=True)
     await until(lambda: waiting.error is not None and later.error is not None, timeout_factor)
-    assert isinstance(waiting.error, NotAdmitted)
-    assert waiting.error.refusal.reason is Refused.TTFT_DEADLINE_EXCEEDED
+    assert waiting.refused(queued=True) is Refused.TTFT_DEADLINE_EXCEEDED
 
 
 async def test_an_earlier_deadline_moves_the_timer_forward(
-    gate: Gate, hold: Callable[..., Holder], timeout_factor: float
+    gate: Gate, hold: Hold, timeout_factor: float
 ) -> None:
-    hold(1, deadline_ns=clock.monotonic_ns() + HOUR)
-    await turns()
-    waiting = hold(2, deadline_ns=clock.monotonic_ns() + 2_000_000)
+    await hold(1, deadline_ns=clock.monotonic_ns() + HOUR)
+    waiting = await hold(2, deadline_ns=clock.monotonic_ns() + 2_000_000)
     await until(lambda: waiting.error is not None, timeout_factor)
 
 
-async def test_a_closed_gate_has_no_timer(gate: Gate, hold: Callable[..., Holder]) -> None:
+async def test_a_closed_gate_has_no_timer(gate: Gate, hold: Hold) -> None:
     loop = asyncio.get_running_loop()
     timers: list[asyncio.TimerHandle] = []
     call_later = loop.call_later
@@ -311,12 +336,10 @@ async def test_a_closed_gate_has_no_timer(gate: Gate, hold: Callable[..., Holder
 
 
 async def test_an_aborted_permit_goes_back_in_the_same_moment(
-    gate: Gate, hold: Callable[..., Holder], skip: Callable[[Gate], None]
+    gate: Gate, hold: Hold, skip: Callable[[Gate], None]
 ) -> None:
-    stubborn = hold(1, deadline_ns=clock.monotonic_ns() + HOUR // 10)
-    await turns()
-    waiting = hold(2)
-    await turns()
+    stubborn = await hold(1, deadline_ns=clock.monotonic_ns() + HOUR // 10)
+    waiting = await hold(2)
     skip(gate)
     gate.validate()
     assert stubborn.aborted[0].reason is Refused.DEADLINE_EXCEEDED
@@ -326,40 +349,33 @@ async def test_an_aborted_permit_goes_back_in_the_same_moment(
 
 
 async def test_several_permits_run_out_in_one_moment(
-    tasks: Tasks, skip: Callable[[Gate], None]
+    gate: Gate, hold: Hold, skip: Callable[[Gate], None]
 ) -> None:
-    limits = replace(LIMITS, max_in_flight=8)
-    pool = replace(POOL, capacity=replace(POOL.capacity, max_seqs=3))
-    gate = Gate(limits, CLASSES, (pool,), on_load=lambda model: None)
+    gate.change_limits(replace(LIMITS, max_in_flight=8), CLASSES)
+    gate.pool_changed(replace(POOL, capacity=replace(POOL.capacity, max_seqs=3)))
     at_ns = clock.monotonic_ns() + HOUR // 10
-    running = [Holder(gate, tasks, spec(rid, deadline_ns=at_ns)) for rid in (1, 2, 3)]
-    await turns()
-    waiting = [Holder(gate, tasks, spec(rid)) for rid in (4, 5, 6)]
-    await turns()
+    running = [await hold(rid, deadline_ns=at_ns) for rid in (1, 2, 3)]
+    waiting = [await hold(rid) for rid in (4, 5, 6)]
     skip(gate)
     gate.validate()
     assert [len(holder.aborted) for holder in running] == [1, 1, 1]
     assert gate.view().in_flight == 3
     await turns()
     assert all(holder.permit for holder in waiting)
-    await tasks.aclose()
-    gate.validate()
-    gate.close()
 
 
-async def test_a_request_waits_again_at_its_old_place(
-    gate: Gate, hold: Callable[..., Holder]
-) -> None:
+async def test_a_request_waits_again_at_its_old_place(gate: Gate, hold: Hold) -> None:
     async with admitted(gate, 1) as permit:
         seat = permit.occupy()
-        behind = hold(2)
-        await turns()
+        behind = await hold(2)
         gate.pool_changed(replace(POOL, state=PoolState.LOADING))
         gate.engine_lost([seat])
         assert permit.seat_lost
         gate.validate()
-        requeue = asyncio.get_running_loop().create_future()
-        await _requeued_before(gate, permit, behind, requeue)
+        asyncio.get_running_loop().call_soon(gate.pool_changed, POOL)  # it is back in the next turn
+        await permit.requeue()
+        gate.validate()
+        assert behind.permit is None
         assert permit.occupy() != seat
         assert not permit.seat_lost
 
@@ -373,46 +389,28 @@ async def test_what_was_waiting_for_a_lost_seat_hears_of_it(gate: Gate) -> None:
         assert permit.seat_lost
 
 
-async def _requeued_before(
-    gate: Gate, permit: Permit, behind: Holder, done: "asyncio.Future[None]"
-) -> None:
-    loop = asyncio.get_running_loop()
-    loop.call_soon(gate.pool_changed, POOL)  # the engine is back in the next turn
-    await permit.requeue()
-    gate.validate()
-    assert behind.permit is None
-    done.set_result(None)
-
-
-async def test_a_class_is_closed_and_opened(gate: Gate, hold: Callable[..., Holder]) -> None:
+async def test_a_class_is_closed_and_opened(gate: Gate, hold: Hold) -> None:
     gate.close_class("low", None)
-    refused = hold(1, class_="low")
-    await turns()
-    assert isinstance(refused.error, NotAdmitted)
-    assert refused.error.refusal.reason is Refused.PAUSED
+    refused = await hold(1, class_="low")
+    assert refused.refused(queued=False) is Refused.PAUSED
     gate.open_class("low")
-    granted = hold(2, class_="low")
-    await turns()
+    granted = await hold(2, class_="low")
     assert granted.permit is not None
 
 
-async def test_a_cold_pool_is_asked_for(tasks: Tasks) -> None:
+async def test_a_cold_pool_is_asked_for(make_gate: MakeGate, hold: Hold) -> None:
     asked: list[str] = []
-    gate = Gate(LIMITS, CLASSES, (replace(POOL, state=PoolState.COLD),), on_load=asked.append)
-    holder = Holder(gate, tasks, spec(1))
-    await turns()
+    gate = make_gate(replace(POOL, state=PoolState.COLD), on_load=asked.append)
+    holder = await hold(1, gate=gate)
     assert asked == ["tiny"]
     gate.pool_changed(POOL)
     await turns()
     assert holder.permit is not None
-    await tasks.aclose()
-    gate.close()
 
 
-async def test_new_limits_hold_at_once(gate: Gate, hold: Callable[..., Holder]) -> None:
+async def test_new_limits_hold_at_once(gate: Gate, hold: Hold) -> None:
     gate.pool_changed(replace(POOL, capacity=replace(POOL.capacity, max_seqs=9)))
-    holders = [hold(rid) for rid in (1, 2, 3)]
-    await turns()
+    holders = [await hold(rid) for rid in (1, 2, 3)]
     assert [holder.permit is not None for holder in holders] == [True, True, False]
     gate.change_limits(replace(LIMITS, max_in_flight=3), CLASSES)
     await turns()
@@ -439,103 +437,138 @@ def low(rid: int, **fields: Any) -> RequestSpec:
     return spec(rid, **({"class_": "low", "resume": Resume.EXACT} | fields))
 
 
-class Stoppable:
-    """A low request that is in the engine, and goes back into the queue when it is told to stop."""
+class Worse:
+    """A low request that is in the engine, and goes back into the queue when the engine has stopped
+    it."""
 
     def __init__(self, gate: Gate, tasks: Tasks, spec: RequestSpec) -> None:
-        self.permit: Permit | None = None
         self.seats: list[int] = []
         self.aborted: list[Refusal] = []
         self.stops = 0
         self.error: BaseException | None = None
-        self.stopped = asyncio.Event()
-        self.finish = asyncio.Event()
         self.kept_tok = 0
+        self._granted: Permit | None = None
+        self._stopped = asyncio.Event()
+        self._finished = False
         self._gate = gate
-        self.task = tasks.spawn(self._run(spec), name="stoppable")
+        self.task = tasks.spawn(self._run(spec), name="worse")
 
-    def _stop(self) -> None:
+    @property
+    def permit(self) -> Permit:
+        assert self._granted is not None
+        return self._granted
+
+    def stop(self) -> None:
+        """The engine says that it has stopped; its seat is another matter."""
+        self._stopped.set()
+
+    def finish(self) -> None:
+        """The engine says that it is done."""
+        self._finished = True
+        self._stopped.set()
+
+    def vacate(self) -> None:
+        """The engine says that its first seat is free."""
+        self._gate.seat_freed(self.seats[0])
+
+    def _asked(self) -> None:
         self.stops += 1
 
     async def _run(self, spec: RequestSpec) -> None:
         try:
             async with self._gate.admit(spec, self.aborted.append) as permit:
-                self.permit = permit
+                self._granted = permit
                 while True:
                     self.seats.append(permit.occupy())
-                    permit.on_preempt = self._stop
-                    await self.stopped.wait()
-                    if self.finish.is_set():
+                    permit.on_preempt = self._asked
+                    await self._stopped.wait()
+                    if self._finished:
                         permit.settle(finished=True)
                         return
-                    self.stopped.clear()
+                    self._stopped.clear()
                     await permit.seat_vacant()
                     await permit.requeue(self.kept_tok)
         except NotAdmitted as error:
             self.error = error
 
 
-async def test_a_running_one_is_told_to_make_room_once(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+@dataclass
+class Contest:
+    """A low request has the only seat, and is asked to make room for a high one that waits."""
+
+    gate: Gate
+    worse: Worse
+    better: Holder
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many hold a permit and how many wait; gate and core agree on it."""
+        self.gate.validate()
+        view = self.gate.view()
+        return view.in_flight, view.queued
+
+    @property
+    def quarantined(self) -> int:
+        return self.gate.view().pools[0].seats_quarantined
+
+
+@pytest.fixture
+async def contest(strict: Gate, tasks: Tasks, hold: Hold) -> Contest:
+    deadline_ns = clock.monotonic_ns() + HOUR // 10
+    worse = Worse(strict, tasks, low(1, deadline_ns=deadline_ns))
     await turns()
-    better, more = hold(2), hold(3)
-    await turns()
+    contest = Contest(strict, worse, await hold(2))
     assert worse.stops == 1
-    assert worse.permit is not None
+    assert strict.stops(1)
+    assert not strict.stops(2)
+    return contest
+
+
+async def test_a_running_one_is_told_to_make_room_once(contest: Contest, hold: Hold) -> None:
+    gate, worse, better = contest.gate, contest.worse, contest.better
+    more = await hold(3)
+    assert worse.stops == 1
     assert worse.permit.preempted
-    assert better.permit is None
     worse.kept_tok = 4
     worse.permit.produced(4)
-    worse.stopped.set()
+    worse.stop()
     await turns()
-    assert better.permit is None  # its seat is not free yet
-    strict.validate()
-    strict.seat_freed(worse.seats[0])
+    assert better.permit is None, "its seat is not free yet"
+    gate.validate()
+    worse.vacate()
     await turns()
     assert better.permit is not None
     assert not worse.permit.preempted
-    strict.validate()
+    assert not gate.stops(1)
     for holder in (better, more):
-        holder.let_go.set()
-        await turns()
+        await holder.leave()
     assert len(worse.seats) == 2
-    strict.validate()
+    gate.validate()
     # It goes on: what it has to compute first is its prompt and what it has said.
-    assert strict.view().pools[0].unprefilled_tok == 14
+    assert gate.view().pools[0].unprefilled_tok == 14
 
 
-@pytest.mark.parametrize("early", [True, False])
-async def test_a_seat_is_vacant_before_or_after_the_word_that_it_stopped(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder], early: bool
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+async def test_its_seat_is_vacant_after_the_word_that_it_stopped(contest: Contest) -> None:
+    contest.worse.stop()
     await turns()
-    better = hold(2)
+    contest.worse.vacate()
     await turns()
-    if early:
-        strict.seat_freed(worse.seats[0])
-        strict.validate()
-        await turns()
-        assert better.permit is not None
-        assert strict.view().in_flight == 2  # the other is about to give its permit back
-        worse.stopped.set()
-    else:
-        worse.stopped.set()
-        await turns()
-        strict.seat_freed(worse.seats[0])
-    await turns()
-    assert better.permit is not None
-    assert (strict.view().in_flight, strict.view().queued) == (1, 1)
-    strict.validate()
+    assert contest.better.permit is not None
+    assert contest.counts == (1, 1)
 
 
-async def test_told_before_it_came_to_the_engine(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    first = hold(1)
+async def test_its_seat_is_vacant_before_the_word_that_it_stopped(contest: Contest) -> None:
+    contest.worse.vacate()
     await turns()
+    assert contest.better.permit is not None
+    assert contest.counts == (2, 0), "it is about to give its permit back"
+    contest.worse.stop()
+    await turns()
+    assert contest.counts == (1, 1)
+
+
+async def test_told_before_it_came_to_the_engine(strict: Gate, tasks: Tasks, hold: Hold) -> None:
+    first = await hold(1)
     granted: list[Permit] = []
 
     async def worse() -> None:
@@ -561,150 +594,114 @@ async def test_told_before_it_came_to_the_engine(
     assert waiting.done()
 
 
-async def test_finished_before_it_stopped(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+async def test_finished_before_it_stopped(contest: Contest) -> None:
+    contest.worse.finish()
+    contest.worse.vacate()
     await turns()
-    better = hold(2)
-    await turns()
-    assert worse.stops == 1
-    worse.finish.set()
-    worse.stopped.set()
-    strict.seat_freed(worse.seats[0])
-    await turns()
-    assert worse.task.done()
-    assert better.permit is not None
-    assert (strict.view().in_flight, strict.view().queued) == (1, 0)
-    strict.validate()
+    assert contest.worse.task.done()
+    assert contest.better.permit is not None
+    assert contest.counts == (1, 0)
 
 
-async def test_cancelled_while_it_is_being_stopped(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+async def test_cancelled_while_it_is_being_stopped(contest: Contest) -> None:
+    contest.worse.task.cancel()
     await turns()
-    better = hold(2)
+    assert contest.better.permit is None
+    assert contest.counts == (0, 1)
+    assert contest.quarantined == 1
+    contest.worse.vacate()
     await turns()
-    worse.task.cancel()
-    await turns()
-    strict.validate()
-    assert better.permit is None
-    assert strict.view().pools[0].seats_quarantined == 1
-    strict.seat_freed(worse.seats[0])
-    await turns()
-    assert better.permit is not None
+    assert contest.better.permit is not None
 
 
-async def test_cancelled_while_it_waits_for_its_seat_to_be_vacant(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+async def test_cancelled_while_it_waits_for_its_seat_to_be_vacant(contest: Contest) -> None:
+    contest.worse.stop()
     await turns()
-    better = hold(2)
+    contest.worse.task.cancel()
     await turns()
-    worse.stopped.set()
+    assert contest.counts == (0, 1)
+    assert contest.quarantined == 1
+    contest.worse.vacate()
     await turns()
-    worse.task.cancel()
-    await turns()
-    strict.validate()
-    assert (strict.view().queued, strict.view().pools[0].seats_quarantined) == (1, 1)
-    strict.seat_freed(worse.seats[0])
-    await turns()
-    assert better.permit is not None
+    assert contest.better.permit is not None
 
 
-async def test_cancelled_while_it_waits_again(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+@pytest.fixture
+async def waits_again(contest: Contest) -> Contest:
+    """The low one was stopped, and the high one has its seat."""
+    contest.worse.vacate()
+    contest.worse.stop()
     await turns()
-    hold(2)
+    assert contest.better.permit is not None
+    assert contest.counts == (1, 1)
+    return contest
+
+
+async def test_cancelled_while_it_waits_again(waits_again: Contest) -> None:
+    waits_again.worse.task.cancel()
     await turns()
-    strict.seat_freed(worse.seats[0])
-    worse.stopped.set()
-    await turns()
-    assert strict.view().queued == 1
-    worse.task.cancel()
-    await turns()
-    assert strict.view().queued == 0
-    strict.validate()
+    assert waits_again.counts == (1, 0)
 
 
 async def test_aborted_while_it_is_being_stopped(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder], skip: Callable[[Gate], None]
+    contest: Contest, skip: Callable[[Gate], None]
 ) -> None:
-    worse = Stoppable(strict, tasks, low(1, deadline_ns=clock.monotonic_ns() + HOUR // 10))
+    skip(contest.gate)
+    assert [refusal.reason for refusal in contest.worse.aborted] == [Refused.DEADLINE_EXCEEDED]
+    assert contest.counts == (0, 1)
+    contest.worse.task.cancel()  # what its owner does then
     await turns()
-    hold(2)
-    await turns()
-    skip(strict)
-    assert [refusal.reason for refusal in worse.aborted] == [Refused.DEADLINE_EXCEEDED]
-    strict.validate()
-    assert strict.view().in_flight == 0
-    worse.task.cancel()  # what its owner does then
-    await turns()
-    strict.seat_freed(worse.seats[0])
-    strict.validate()
+    contest.worse.vacate()
+    contest.gate.validate()
 
 
-async def test_drained_while_it_is_being_stopped(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+async def test_drained_while_it_is_being_stopped(contest: Contest) -> None:
+    """Who waits is refused, so that there is nobody to make room for."""
+    contest.gate.drain()
     await turns()
-    hold(2)
+    assert contest.better.refused(queued=True) is Refused.SHUTTING_DOWN
+    contest.worse.vacate()
+    contest.worse.stop()
     await turns()
-    strict.drain()
-    strict.seat_freed(worse.seats[0])
-    worse.stopped.set()
-    await turns()
-    assert isinstance(worse.error, NotAdmitted)
-    assert worse.error.refusal.reason is Refused.SHUTTING_DOWN
-    assert worse.error.queued
-    strict.validate()
+    assert len(contest.worse.seats) == 2
+    assert contest.counts == (1, 0)
 
 
-async def test_drained_while_it_waits_again(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+async def test_drained_while_it_waits_again(waits_again: Contest) -> None:
+    """It has begun, so it has its time to finish."""
+    waits_again.gate.drain()
     await turns()
-    hold(2)
-    await turns()
-    strict.seat_freed(worse.seats[0])
-    worse.stopped.set()
-    await turns()
-    strict.drain()
-    await turns()
-    assert isinstance(worse.error, NotAdmitted)
-    assert worse.error.refusal.reason is Refused.SHUTTING_DOWN
-    strict.validate()
+    assert waits_again.counts == (1, 1)
+    await waits_again.better.leave()
+    assert len(waits_again.worse.seats) == 2
+    assert waits_again.counts == (1, 0)
 
 
-async def test_the_engine_is_lost_while_it_stops(
-    strict: Gate, tasks: Tasks, hold: Callable[..., Holder]
-) -> None:
-    worse = Stoppable(strict, tasks, low(1))
+async def test_drained_while_it_waits_for_an_opening(waits_again: Contest) -> None:
+    waits_again.gate.close_class("low", None)
+    waits_again.gate.drain()
     await turns()
-    better = hold(2)
+    error = waits_again.worse.error
+    assert isinstance(error, NotAdmitted)
+    assert (error.refusal.reason, error.queued) == (Refused.SHUTTING_DOWN, True)
+    assert waits_again.counts == (1, 0)
+
+
+async def test_the_engine_is_lost_while_it_stops(contest: Contest) -> None:
+    contest.gate.pool_changed(replace(POOL, state=PoolState.LOADING))
+    contest.gate.engine_lost(contest.worse.seats)
+    assert contest.worse.permit.seat_lost
+    contest.worse.stop()
     await turns()
-    strict.pool_changed(replace(POOL, state=PoolState.LOADING))
-    strict.engine_lost(worse.seats)
-    assert worse.permit is not None
-    assert worse.permit.seat_lost
-    worse.stopped.set()
+    assert contest.counts == (0, 2)
+    contest.gate.pool_changed(POOL)
     await turns()
-    assert strict.view().queued == 2
-    strict.validate()
-    strict.pool_changed(POOL)
-    await turns()
-    assert better.permit is not None
-    assert strict.view().queued == 1
+    assert contest.better.permit is not None
+    assert contest.counts == (1, 1)
 
 
 async def test_whoever_waits_knows_what_was_predicted(
-    gate: Gate, hold: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
+    gate: Gate, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = gate._core.handle
 
@@ -715,10 +712,8 @@ async def test_whoever_waits_knows_what_was_predicted(
         ]
 
     monkeypatch.setattr(gate._core, "handle", predicting)
-    first, second = hold(1), hold(2)
-    await turns()
-    first.let_go.set()
-    await turns()
+    first, second = await hold(1), await hold(2)
+    await first.leave()
     assert first.permit is not None
     assert second.permit is not None
     assert (first.permit.predicted_ns, second.permit.predicted_ns) == (None, 7_000)
@@ -755,10 +750,9 @@ async def test_whoever_cannot_be_told_gives_the_place_back(gate: Gate) -> None:
 
 
 async def test_whoever_can_be_told_no_longer_gives_the_place_back(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch, timeout_factor: float
+    gate: Gate, told_often: None, timeout_factor: float
 ) -> None:
     """It fails in a moment that is nobody's, and ends the request whose word it was."""
-    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
     told = []
 
     def fail_later(standing: Standing) -> None:
@@ -778,14 +772,11 @@ async def test_whoever_can_be_told_no_longer_gives_the_place_back(
 
 
 async def test_who_is_granted_is_told_nothing_more(
-    gate: Gate, hold: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
+    gate: Gate, hold: Hold, told_often: None
 ) -> None:
-    monkeypatch.setattr(progress_module, "PERIOD_S", 0.0)
-    first, second = hold(1), hold(2)
-    await turns()
+    first, second = await hold(1), await hold(2)
     assert second.waits
-    first.let_go.set()
-    await turns()
+    await first.leave()
     assert second.permit is not None
     heard = len(second.waits)
     await turns()

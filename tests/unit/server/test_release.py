@@ -11,9 +11,9 @@ from msgspec import structs
 
 from onegate import clock
 from onegate.admission.model import PoolState as CoreState
-from onegate.engines.base import EngineBroke, EngineUnavailable, PoolState
+from onegate.engines.base import EngineBroke, EngineUnavailable, PoolState, Stopped
 from onegate.protocol import messages as m
-from onegate.protocol.content import Usage
+from onegate.protocol.content import Params, Usage
 from onegate.protocol.errors import Phase, Reason
 from onegate.server import release as release_module
 from onegate.server.closures import NAME, Closure
@@ -199,6 +199,143 @@ async def test_what_waits_again_has_started_and_is_aborted(box: Box) -> None:
     await box.quiet()
     assert client.heard()[-1].reason is Reason.RELEASED
     assert box.outcomes() == {Outcome.ABORTED: 1}
+
+
+# --- what can go on later, and what cannot --------------------------------------------------------
+
+GREEDY = Params(temperature=0.0)
+
+
+async def batch(box: Box, client: Any, id: int = 1, **fields: Any) -> Any:
+    """A batch request that runs, and of which some has been seen."""
+    fields = {"class_": "batch", "params": GREEDY} | fields
+    run = await box.run(client, id, **fields)
+    run.accept()
+    run.chunk("a")
+    await box.quiet()
+    return run
+
+
+async def stop(box: Box, run: Any) -> None:
+    """The engine does as it was told."""
+    assert run.id in box.engine.stops
+    run.say(Stopped())
+    await box.quiet()
+    box.free(run)
+    await box.quiet()
+
+
+@pytest.fixture
+def strict(make_box: Any) -> Box:
+    """As shipped: no class waits when it is closed."""
+    box = make_box()
+    obedient(box)
+    return box
+
+
+async def test_batch_is_stopped_and_goes_on_when_it_is_back(strict: Box) -> None:
+    client = strict.greeted()
+    run = await batch(strict, client)
+    admin = release(strict)
+    await strict.quiet()
+    await stop(strict, run)
+    assert ack(admin).applied
+    assert strict.engine.unloads == ["tiny"]
+    assert [type(heard) for heard in client.heard()] == [m.Started, m.Chunk, m.Paused]
+    admin.say(m.ReleaseEngine(id=2, end=True))
+    await strict.quiet()
+    assert strict.engine.loads == ["tiny"]
+    again = strict.engine.runs[-1]
+    assert again.request.resume_tok_ids == [ord("a")]
+    again.finish()
+    await strict.quiet()
+    strict.free(again)
+    assert [type(heard) for heard in client.heard()] == [m.Resumed, m.Done]
+    assert strict.outcomes() == {Outcome.FINISHED: 1}
+    strict.all_is_given_back()
+
+
+async def test_what_was_stopped_before_that_waits_too(strict: Box) -> None:
+    """For a person, who is told when to come back."""
+    strict.change(capacity=structs.replace(strict.engine.infos["tiny"].capacity, max_seqs=1))
+    client, person = strict.greeted(), strict.greeted(uid=1001)
+    run = await batch(strict, client)
+    await strict.ask(person, class_="interactive")
+    await stop(strict, run)
+    admin = release(strict)
+    strict.engine.runs[-1].finish()
+    await strict.quiet()
+    strict.free(strict.engine.runs[-1])
+    assert ack(admin).applied
+    assert isinstance(client.heard()[-1], m.Paused)
+    assert isinstance(person.heard()[-1], m.Done)
+    client.say(m.Cancel(id=1))
+    await strict.quiet()
+    strict.all_is_given_back()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"class_": "interactive"}, {"class_": "loop"}, {"params": Params(temperature=0.5)}],
+)
+async def test_the_others_have_a_while_to_finish(strict: Box, fields: Any) -> None:
+    client = strict.greeted()
+    run = await batch(strict, client, **fields)
+    admin = release(strict)
+    strict.skip(29)
+    await strict.quiet()
+    assert strict.engine.stops == []
+    assert admin.heard() == []
+    strict.skip(1)
+    await strict.quiet()
+    failed = client.heard()[-1]
+    assert (failed.reason, failed.phase) == (Reason.RELEASED, Phase.DECODE)
+    assert ack(admin).applied
+    assert strict.outcomes() == {Outcome.ABORTED: 1}
+    strict.free(run)
+    strict.all_is_given_back()
+
+
+async def test_an_engine_that_does_not_stop_has_no_longer(strict: Box) -> None:
+    client = strict.greeted()
+    run = await batch(strict, client)
+    admin = release(strict)
+    run.say(Stopped())
+    await strict.quiet()
+    assert isinstance(client.heard()[-1], m.Paused)
+    strict.skip(30)
+    await strict.quiet()
+    assert client.heard()[-1].reason is Reason.RELEASED
+    assert ack(admin).applied
+    strict.free(run)
+    strict.all_is_given_back()
+
+
+async def test_a_second_one_does_not_lengthen_it(strict: Box) -> None:
+    client = strict.greeted()
+    run = await strict.run(client)
+    release(strict)
+    strict.skip(29)
+    release(strict)
+    strict.skip(1)
+    await strict.quiet()
+    assert client.heard()[-1].reason is Reason.RELEASED
+    strict.free(run)
+
+
+async def test_now_ends_only_what_cannot_go_on(strict: Box) -> None:
+    client, person = strict.greeted(), strict.greeted(uid=1001)
+    run = await batch(strict, client)
+    other = await strict.run(person)
+    release(strict, now=True)
+    await strict.quiet()
+    assert person.heard()[-1].reason is Reason.RELEASED
+    await stop(strict, run)
+    assert isinstance(client.heard()[-1], m.Paused)
+    strict.free(other)
+    client.say(m.Cancel(id=1))
+    await strict.quiet()
+    strict.all_is_given_back()
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from onegate.engines.base import (
 from onegate.protocol import messages as m
 from onegate.protocol.content import FinishReason, Params, Usage
 from onegate.protocol.errors import NoticeCode, Phase, Reason
-from onegate.server.outcome import Outcome
+from onegate.server.outcome import DRAINED, Outcome
 
 Case = Any  # of conftest.py
 Run = Any
@@ -514,8 +514,11 @@ async def test_drained_while_it_is_stopped(case: Case) -> None:
     await need_room(case, run)
     case.box.gate.drain()
     run.say(Stopped())
+    await case.box.quiet()
     case.box.free(run)
-    await case.ended(Outcome.ABORTED, Reason.SHUTTING_DOWN, Phase.QUEUED)
+    await case.box.quiet()
+    assert case.holder.heard()[-1].reason is Reason.SHUTTING_DOWN
+    await finish_again(case, run)
 
 
 async def test_drained_while_it_waits_again(case: Case) -> None:
@@ -526,8 +529,49 @@ async def test_drained_while_it_waits_again(case: Case) -> None:
     person = await stopped(case, run)
     case.box.gate.drain()
     await case.box.quiet()
+    assert kinds(case.listen())[-1] == "Paused"
     await case.leave(person)
-    await case.ended(Outcome.ABORTED, Reason.SHUTTING_DOWN, Phase.QUEUED)
+    await finish_again(case, run)
+
+
+async def finish_again(case: Case, run: Run) -> None:
+    """It goes on where it was, and is done."""
+    await case.box.quiet()
+    again = case.box.engine.runs[-1]
+    assert again is not run
+    assert again.request.resume_shown_chars == 2
+    again.chunk("c")
+    again.finish(n_tok=3)
+    await case.box.quiet()
+    case.listen()
+    assert "".join(x.text for x in case.heard if isinstance(x, m.Chunk)) == "Bec"
+    assert isinstance(case.heard[-1], m.Done)
+    case.box.free(again)
+    case.box.all_is_given_back()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_at_the_end_of_the_drain_while_it_waits_again(case: Case, leaves: bool) -> None:
+    run = await start(case)
+    run.chunk("Be")
+    await case.box.quiet()
+    await need_room(case, run)
+    person = await stopped(case, run)
+    case.box.gate.drain()
+    await case.box.quiet()
+    for live in case.box.services.live:
+        if live.class_ == "batch":
+            live.end(DRAINED)
+    if leaves:  # in the same turn, so that it has its seat again
+        person.finish()
+    await case.box.quiet()
+    case.listen()
+    assert (case.heard[-1].reason, case.heard[-1].phase) == (Reason.SHUTTING_DOWN, Phase.QUEUED)
+    if not leaves:
+        person.finish()
+        await case.box.quiet()
+    case.box.free(person)
+    case.box.all_is_given_back()
 
 
 async def test_the_engines_end_of_it_is_the_whole_of_it(case: Case) -> None:

@@ -491,12 +491,75 @@ def test_what_is_aborted_while_it_is_stopped_is_told_so(core: Any, make: Any) ->
     assert (refuse, grant) == (Refuse(1, abort.refusal, queued=True), Grant(9))
 
 
-def test_what_is_stopped_in_a_shutdown_is_refused(busy: Any) -> None:
-    c = busy(seats=2)
+def test_what_is_stopped_as_a_shutdown_begins_goes_on(busy: Any) -> None:
+    c = busy()
     c.arrive(9, "chat")
-    c.tell(ev.DrainStarted())
-    (refuse,) = c.tell(ev.Requeued(2, 5))
-    assert (refuse.rid, refuse.refusal.reason) == (2, Refused.SHUTTING_DOWN)
+    (refuse,) = c.tell(ev.DrainStarted())
+    assert (refuse.rid, refuse.refusal.reason) == (9, Refused.SHUTTING_DOWN)
+    assert c.tell(ev.Requeued(1, 5)) == [Grant(1)], "the seat is kept for nobody"
+
+
+def test_what_was_stopped_goes_on_in_a_shutdown_when_its_seat_is_free(busy: Any) -> None:
+    c = busy()
+    c.arrive(9, "chat")
+    assert c.tell(ev.Requeued(1, 5)) == [Grant(9)]
+    assert c.tell(ev.DrainStarted()) == []
+    assert c.end(9) == [Grant(1)]
+
+
+# --- the device is lent to something else ---------------------------------------------------------
+
+
+def lend(c: Any, make: Any, *, back: bool = False, **fields: Any) -> list[int]:
+    state = PoolState.READY if back else PoolState.RELEASED
+    return stopped(c.tell(ev.PoolChanged(make.pool(state=state, **fields))))
+
+
+def test_a_released_pool_has_batch_stopped_until_it_is_back(busy: Any, make: Any) -> None:
+    c = busy(seats=2)
+    assert lend(c, make, seats=2) == [1, 2]
+    assert lend(c, make, seats=2) == [], "asked once"
+    assert c.tell(ev.Requeued(1, 5)) == c.tell(ev.Requeued(2, 5)) == []
+    assert c.view().in_flight == 0
+    assert c.tell(ev.PoolChanged(make.pool(seats=2))) == [Grant(1), Grant(2)]
+
+
+def test_the_others_are_let_finish(core: Any, make: Any) -> None:
+    pool = {"seats": 5}
+    c = core(make.pool(**pool), classes=make.preempting())
+    for rid, (class_, resume) in enumerate(
+        [
+            ("chat", Resume.EXACT),
+            ("loop", Resume.EXACT),  # a better one has to wait before it stops one of these
+            ("batch", Resume.NEVER),
+            ("batch", Resume.UNSEEN),
+            ("batch", Resume.UNSEEN),
+        ],
+        start=1,
+    ):
+        c.arrive(rid, class_, resume=resume)
+    c.tell(ev.Produced(4, 1))
+    assert lend(c, make, **pool) == [5]
+
+
+def test_what_is_stopped_for_it_is_nobodys_loss(busy: Any, make: Any) -> None:
+    """Neither a budget nor a floor's quantum keeps it in, and its class pays for nothing."""
+    c = busy(resume=Resume.RESTART, recompute_share=0.0)
+    c.tell(ev.Produced(1, 400))
+    left_tok = c.controller._book.allowances["batch"].left_tok
+    c.controller._book.records[1].prepaid_tok = 5
+    assert lend(c, make) == [1]
+    c.tell(ev.Requeued(1, 0))
+    assert c.controller._book.allowances["batch"].left_tok == left_tok
+    assert c.controller._book.records[1].again_tok == 0
+
+
+def test_what_is_out_of_time_is_not_stopped_for_it(core: Any, make: Any) -> None:
+    c = core(classes=make.preempting())
+    c.arrive(1, deadline_ns=S, **EXACT)
+    (abort,) = c.wake()
+    assert isinstance(abort, Abort)
+    assert lend(c, make) == []
 
 
 def test_what_is_stopped_keeps_its_place_and_needs_no_room(busy: Any) -> None:

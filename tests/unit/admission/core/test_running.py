@@ -1,5 +1,6 @@
 """From the grant to the end: what the engine tells, and every way to give back."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from onegate.admission import events as ev
 from onegate.admission.effects import Abort, Grant, Queue, Refuse
 from onegate.admission.lifecycle import IllegalMove
-from onegate.admission.model import Refused, Reservation
+from onegate.admission.model import PoolState, Refused, Reservation
 
 S = 10**9
 
@@ -229,15 +230,40 @@ def test_what_was_aborted_is_not_queued_again(core: Any) -> None:
     assert c.arrive(1) == [Grant(1)], "it is forgotten"
 
 
-def test_while_the_daemon_drains_it_is_refused(core: Any) -> None:
+@pytest.mark.parametrize("drained_first", [True, False])
+def test_while_the_daemon_drains_it_goes_on(core: Any, drained_first: bool) -> None:
     c = core()
     c.arrive(1)
-    c.tell(ev.DrainStarted())
-    (refuse,) = c.tell(ev.Requeued(1))
+    c.arrive(2)
+    events = [ev.DrainStarted(), ev.Requeued(1)]
+    effects = [e for event in events[:: 1 if drained_first else -1] for e in c.tell(event)]
+    assert Grant(1) in effects
+    (refused,) = [e for e in effects if isinstance(e, Refuse)]
+    assert (refused.rid, refused.refusal.reason) == (2, Refused.SHUTTING_DOWN)
+    assert c.end(1) == []
+
+
+GONE = [
+    lambda pool: ev.ClassClosed("batch", None),
+    lambda pool: ev.PoolChanged(replace(pool, state=PoolState.RELEASED)),
+    lambda pool: ev.PoolChanged(replace(pool, state=PoolState.FAILED)),
+]
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("drained_first", [True, False])
+def test_while_the_daemon_drains_it_is_refused_what_cannot_come(
+    core: Any, make: Any, gone: Any, drained_first: bool
+) -> None:
+    c = core()
+    c.arrive(1)
+    c.tell(gone(make.pool()))
+    events = [ev.DrainStarted(), ev.Requeued(1)]
+    (refuse,) = [e for event in events[:: 1 if drained_first else -1] for e in c.tell(event)]
     assert (refuse.rid, refuse.queued) == (1, True)
     assert refuse.refusal.reason is Refused.SHUTTING_DOWN
     assert refuse.refusal.retry_after_ns is not None
-    assert c.view().in_flight == 0
+    assert c.view().in_flight == c.view().queued == 0
 
 
 def test_in_a_closed_class_it_waits_for_the_opening(core: Any) -> None:
