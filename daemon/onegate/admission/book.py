@@ -224,10 +224,10 @@ class Book:
         return self.in_the_way_of(chosen)
 
     def can_go_on(self, record: Record) -> bool:
-        """Of one that waits in a shutdown: was it in the engine before, and will it be again?"""
-        open_ = record.spec.class_ not in self.closed
-        gone = self.pools[record.spec.pool].spec.state in (PoolState.FAILED, PoolState.RELEASED)
-        return record.exempt and open_ and not gone
+        """Of one that waits in a shutdown: was it in the engine before, and can it be again as soon
+        as there is a seat?"""
+        spec = record.spec
+        return record.exempt and spec.class_ not in self.closed and self.pools[spec.pool].ready
 
     # --- newcomers ------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class Requeued:
     is free, and its seat too if no `SeatFreed` came before: to be said only once nothing of it runs
     any more. It keeps its arrival order and is exempt from bounds and from `ttft` expiry. Answered
     by `Refuse` when it had been aborted, or where the daemon drains and it cannot go on: its class
-    is closed, or its pool gone.
+    is closed, or its pool not ready.
     """
 
     rid: int

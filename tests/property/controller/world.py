@@ -241,9 +241,8 @@ class World:
 
     def can_go_on(self, r: Req) -> bool:
         """In a shutdown: it was in the engine before, and nothing keeps it from coming back."""
-        state = self.pools[r.spec.pool].spec.state
-        kept_out = state in (PoolState.FAILED, PoolState.RELEASED) or r.spec.class_ in self.closed
-        return r.exempt and not kept_out
+        ready = self.pools[r.spec.pool].spec.state is PoolState.READY
+        return r.exempt and ready and r.spec.class_ not in self.closed
 
     # --- who is next
 

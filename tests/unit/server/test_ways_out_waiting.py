@@ -6,8 +6,6 @@ seat free, or quarantined until the engine confirms.
 
 from typing import Any
 
-import pytest
-
 from onegate.engines.base import EngineBroke, PoolState
 from onegate.protocol import messages as m
 from onegate.protocol.errors import Phase, Reason
@@ -180,7 +178,7 @@ async def test_drained_while_it_waits_again(case: Case) -> None:
     run = await case.start()
     await case.requeue(run)
     case.box.gate.drain()
-    await _finishes_on_the_next_engine(case)
+    await case.ended(Outcome.ABORTED, Reason.SHUTTING_DOWN, Phase.QUEUED)
 
 
 async def test_lost_after_the_drain_began(case: Case) -> None:
@@ -188,23 +186,6 @@ async def test_lost_after_the_drain_began(case: Case) -> None:
     case.box.gate.drain()
     case.box.lose(run)
     run.say(EngineBroke("it died"))
-    await case.box.quiet()
-    await _finishes_on_the_next_engine(case)
-
-
-async def _finishes_on_the_next_engine(case: Case) -> None:
-    case.box.change(state=PoolState.READY)
-    await case.box.quiet()
-    case.box.engine.runs[-1].finish()
-    await case.ended(Outcome.FINISHED, quarantined=1)
-
-
-@pytest.mark.parametrize("state", [PoolState.FAILED, PoolState.RELEASED])
-async def test_drained_while_it_waits_in_vain(case: Case, state: PoolState) -> None:
-    run = await case.start()
-    await case.requeue(run)
-    case.box.change(state=state)
-    case.box.gate.drain()
     await case.ended(Outcome.ABORTED, Reason.SHUTTING_DOWN, Phase.QUEUED)
 
 

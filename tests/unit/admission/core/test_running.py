@@ -1,6 +1,5 @@
 """From the grant to the end: what the engine tells, and every way to give back."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -243,23 +242,19 @@ def test_while_the_daemon_drains_it_goes_on(core: Any, drained_first: bool) -> N
     assert c.end(1) == []
 
 
-GONE = [
-    lambda pool: ev.ClassClosed("batch", None),
-    lambda pool: ev.PoolChanged(replace(pool, state=PoolState.RELEASED)),
-    lambda pool: ev.PoolChanged(replace(pool, state=PoolState.FAILED)),
-]
-
-
-@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("away", [None, *(state for state in PoolState if state != "ready")])
 @pytest.mark.parametrize("drained_first", [True, False])
-def test_while_the_daemon_drains_it_is_refused_what_cannot_come(
-    core: Any, make: Any, gone: Any, drained_first: bool
+def test_while_the_daemon_drains_it_does_not_wait_for_what_may_not_come(
+    core: Any, make: Any, away: PoolState | None, drained_first: bool
 ) -> None:
+    """An opening of its class, or its pool."""
     c = core()
     c.arrive(1)
-    c.tell(gone(make.pool()))
+    gone = ev.ClassClosed("batch", None) if away is None else ev.PoolChanged(make.pool(state=away))
+    c.tell(gone)
     events = [ev.DrainStarted(), ev.Requeued(1)]
-    (refuse,) = [e for event in events[:: 1 if drained_first else -1] for e in c.tell(event)]
+    effects = [e for event in events[:: 1 if drained_first else -1] for e in c.tell(event)]
+    (refuse,) = [e for e in effects if isinstance(e, Refuse)]
     assert (refuse.rid, refuse.queued) == (1, True)
     assert refuse.refusal.reason is Refused.SHUTTING_DOWN
     assert refuse.refusal.retry_after_ns is not None
