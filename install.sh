@@ -383,7 +383,11 @@ run_tier() {
     property) pytest_tier property 120 tests/property ;;
     sim) pytest_tier sim 120 tests/sim ;;
     contract) ONEGATE_TEST_LOOP=uvloop pytest_tier contract 240 tests/contract ;;
-    integration) ONEGATE_TEST_LOOP=uvloop pytest_tier integration 600 tests/integration ;;
+    # Most of it waits, for processes and for time: side by side that is half.
+    integration)
+      PYTEST_ADDOPTS="${PYTEST_ADDOPTS-} -n 2 --dist loadgroup" ONEGATE_TEST_LOOP=uvloop \
+        pytest_tier integration 600 tests/integration
+      ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then
         pytest_tier conformance 120 tests/conformance

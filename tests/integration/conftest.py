@@ -32,6 +32,15 @@ def grant(uid: int) -> str:
     return f'\n[[grant]]\nuid = {uid}\nceiling = "interactive"\nadmin = true\n'
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where pytest-xdist runs tests side by side, what is to be alone goes to one worker: a model
+    is loaded once for all of its tests, and a benchmark does not measure another one."""
+    for item in items:
+        if (mark := item.get_closest_marker("alone")) is not None:
+            item.add_marker(pytest.mark.xdist_group(mark.args[0]))
+
+
 # --- a real daemon --------------------------------------------------------------------------------
 
 

@@ -125,6 +125,8 @@ class Observed:
     def figures_with(self, watch: Raw) -> Figures:
         """The same once `watch` is the only connection left: comparable to the last descriptor."""
         self.wait(lambda: watch.status()["gate"]["sessions"] == 1)
+        for _ in range(3):  # the loop closes a descriptor some turns after its session has gone
+            watch.status()
         return self.figures()
 
     def lines(self, event: str) -> list[str]:

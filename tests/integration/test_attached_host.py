@@ -462,6 +462,7 @@ def test_a_hang_is_left_by_the_daemon_and_ended_by_the_manager(host, tmp_path, t
 # --- the embedded engine ------------------------------------------------------------------------
 
 
+@pytest.mark.alone("model")
 async def test_the_embedded_model_stays_warm(host, attach):
     config = EngineConfig(
         kind="openvino",

@@ -18,6 +18,8 @@ from tests.integration.conftest import alive, descendants, running_daemon
 ONEGATE = (sys.executable, "-c", "from onegate.cli.main import main; main()")
 QUIET_OR_NOT = (0, 3)
 
+pytestmark = pytest.mark.alone("bench")
+
 # 150 ms to the first token, 110 ms for each of the next four, and nobody beside it.
 SLOW = """\
 [engine]

@@ -536,6 +536,7 @@ def test_a_request_that_waited_survives_a_restart(
         assert len(texts) == 1
 
 
+@pytest.mark.alone("model")
 @pytest.mark.live
 def test_the_embedded_model_answers(flavour: Any, openvino_daemon: Any) -> None:
     gate = flavour.open(openvino_daemon.socket, model="smollm2-135m-instruct")

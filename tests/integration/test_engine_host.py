@@ -333,6 +333,7 @@ async def test_a_python_without_onegate(attach, tmp_path):
     assert "No module named onegate" in daemon.log
 
 
+@pytest.mark.alone("model")
 async def test_a_model_that_is_not_there_and_then_is(attach, tmp_path):
     path = tmp_path / "late.gguf"
     config = EngineConfig(
@@ -382,6 +383,7 @@ async def test_a_model_that_is_none_is_said_in_one_sentence(attach, tmp_path, ma
     assert set(errors()) == {error, None}  # the host's own words, not how it ended
 
 
+@pytest.mark.alone("model")
 async def test_a_device_that_is_not_there(attach):
     daemon = await attach(EngineConfig(kind="openvino", device="NPU.7"))
     error = await daemon.failed()
@@ -390,6 +392,7 @@ async def test_a_device_that_is_not_there(attach):
     assert "CPU" in error
 
 
+@pytest.mark.alone("model")
 async def test_a_model_cut_short_kills_the_host_and_not_the_daemon(attach, tmp_path):
     whole = embedded_model_path("smollm2-135m-instruct")
     path = tmp_path / "cut.gguf"
@@ -400,6 +403,7 @@ async def test_a_model_cut_short_kills_the_host_and_not_the_daemon(attach, tmp_p
     assert "cannot be loaded" in error or "was ended by SIG" in error
 
 
+@pytest.mark.alone("model")
 async def test_too_little_memory_is_said(attach, monkeypatch, tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nulimit -v 1500000\nexec {sys.executable} "$@"\n')
@@ -413,6 +417,7 @@ async def test_too_little_memory_is_said(attach, monkeypatch, tmp_path):
 # --- the embedded engine under the same kill ----------------------------------------------------
 
 
+@pytest.mark.alone("model")
 async def test_the_embedded_engine_comes_back_from_a_kill(attach):
     daemon = await attach(
         EngineConfig(kind="openvino", kv_tok=2048, context_tok=512, restart_backoff_ms=1)

@@ -22,6 +22,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 
+# One shell types all of it, and its daemon runs the embedded model.
+pytestmark = pytest.mark.alone("model")
+
 # What is not run here, because it is run elsewhere: install.sh by the build itself, `pip install .`
 # by install.sh, and what needs an installed service on a booted machine by tests/systemd.
 INSTALLING = ("./install.sh ", "pip install .", "sudo ", "systemctl ")

@@ -416,6 +416,7 @@ def test_what_cannot_be_read_keeps_no_daemon_from_starting(kept: Kept, what: str
     assert kept.start().pool()["state"] == "released"
 
 
+@pytest.mark.alone("model")
 @pytest.mark.slow
 def test_the_embedded_model_leaves_and_comes_back(tmp_path: Path, timeout_factor: float) -> None:
     with running_daemon(tmp_path / "d", OPENVINO, 120 * timeout_factor) as daemon:
