@@ -374,19 +374,24 @@ pytest_tier() { # NAME BUDGET_S FOLDER...
   close_tier "$name" "$budget" "$started" "$passed" "$failed"
 }
 
+# The same on two workers: tests of one process leave a core idle, and those that wait for processes
+# and for time leave both.
+side_by_side() { # DISTRIBUTION NAME BUDGET_S FOLDER...
+  PYTEST_ADDOPTS="${PYTEST_ADDOPTS-} -n 2 --dist $1" pytest_tier "${@:2}"
+}
+
 # Budgets in seconds, for two cores. The unit tier runs with asyncio's debug mode, the tiers with a
 # real daemon on the loop that the daemon runs on.
 run_tier() {
   case $1 in
     lint) lint_tier ;;
-    unit) PYTHONASYNCIODEBUG=1 pytest_tier unit 180 tests/unit tests/wire ;;
-    property) pytest_tier property 120 tests/property ;;
-    sim) pytest_tier sim 120 tests/sim ;;
-    contract) ONEGATE_TEST_LOOP=uvloop pytest_tier contract 240 tests/contract ;;
-    # Most of it waits, for processes and for time: side by side that is half.
+    unit) PYTHONASYNCIODEBUG=1 side_by_side worksteal unit 180 tests/unit tests/wire ;;
+    property) side_by_side worksteal property 120 tests/property ;;
+    sim) side_by_side worksteal sim 120 tests/sim ;;
+    # A file at a time, because its tests share a model in memory.
+    contract) ONEGATE_TEST_LOOP=uvloop side_by_side loadfile contract 240 tests/contract ;;
     integration)
-      PYTEST_ADDOPTS="${PYTEST_ADDOPTS-} -n 2 --dist loadgroup" ONEGATE_TEST_LOOP=uvloop \
-        pytest_tier integration 600 tests/integration
+      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 600 tests/integration
       ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then

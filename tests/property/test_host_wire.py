@@ -67,6 +67,7 @@ OPENVINO = OpenVinoSettings(
     kv_tok=50,
     max_seqs=2,
     max_step_tok=4,
+    step_target_ms=None,
     prefix_cache=False,
 )
 
@@ -280,11 +281,11 @@ def test_the_settings_keys_are_part_of_the_wire() -> None:
         for kind in (OpenVinoSettings, ScriptedSettings, ScriptedPool)
     }
     assert (WIRE, keys) == (
-        1,
+        2,
         {
             "OpenVinoSettings": [
                 *("model", "path", "device", "threads", "context_tok", "kv_tok", "max_seqs"),
-                *("max_step_tok", "prefix_cache"),
+                *("max_step_tok", "step_target_ms", "prefix_cache"),
             ],
             "ScriptedSettings": ["pools", "loadable"],
             "ScriptedPool": [

@@ -17,7 +17,7 @@ from onegate.protocol.content import FinishReason, Message, Tok, Tool, Usage
 from onegate.protocol.errors import RemoteProtocolError
 from onegate.protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
-WIRE = 1
+WIRE = 2
 # The longest frame that a host takes. A request comes to it with what the client wrote, which is at
 # most one of the client's frames by default, and with every default written out; twice that and a
 # little holds it. What is longer, because `gate.max_frame_bytes` is, no context holds: the daemon
