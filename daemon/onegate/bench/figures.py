@@ -28,6 +28,8 @@ DEFINITIONS = {
     "attempts": "attempts of finished and refused requests, over the finished ones",
     "interference": "beside the others over alone, at the same percentile; and the difference",
     "batch kept": "the tokens/s of A ÷ B: what A leaves of a class's work, same arrivals",
+    "kept": "tokens/s of the other classes ÷ those that they have on the last side",
+    "step": "the 95th percentile of the gaps in the others' answers, each of which is a step",
     "late": "actual less scheduled send: the generator's own fault, part of TTFT",
 }
 

@@ -7,9 +7,13 @@ from onegate.bench.plots import plots
 from onegate.bench.report import Document, LoadReport
 from onegate.bench.svg import draw
 from onegate.bench.words import (
+    FRONTIER,
+    FRONTIER_HEAD,
     RATIO_HEAD,
     ROW_HEAD,
     effort,
+    frontier_cells,
+    frontier_lines,
     ratio_cells,
     ratio_tables,
     reason_lines,
@@ -67,6 +71,7 @@ def page(doc: Document) -> str:
             ),
             "</div>",
             *_ratios(doc),
+            *_frontier(doc),
             "<h2>What the words mean</h2><dl>",
             *(
                 f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>"
@@ -114,6 +119,12 @@ def _load(report: LoadReport) -> str:
 def _ratios(doc: Document) -> Iterable[str]:
     for title, found in ratio_tables(doc):
         yield _table(title, RATIO_HEAD, [ratio_cells(row, title) for row in found])
+
+
+def _frontier(doc: Document) -> Iterable[str]:
+    if doc.frontier:
+        yield _table(FRONTIER, FRONTIER_HEAD, [frontier_cells(p, doc) for p in doc.frontier])
+    yield from (f"<p>{escape(text)}</p>" for text in frontier_lines(doc))
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

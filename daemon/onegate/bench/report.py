@@ -20,6 +20,7 @@ from onegate.bench.compare import (
 )
 from onegate.bench.conduct import PartResult, Run
 from onegate.bench.figures import DEFINITIONS, ClassFigures
+from onegate.bench.frontier import Place, frontier
 from onegate.bench.plan import AGAIN
 from onegate.bench.prompts import Rule
 from onegate.bench.scenario import Scenario
@@ -87,6 +88,7 @@ class Document(Struct, frozen=True, kw_only=True):
     parts: list[PartReport]
     complaints: list[str]
     remarks: list[str] = field(default_factory=list)
+    frontier: list[Place] = field(default_factory=list)
     curves: list[Curves]
     definitions: dict[str, str] = field(default_factory=lambda: dict(DEFINITIONS))
     schema: int = SCHEMA
@@ -122,12 +124,15 @@ def document(run: Run) -> Document:
         ],
         rates_per_s=run.rates,
         loads=loads,
-        ratios=ratios(scenario, measured, numerator="A", denominator="B") if "B" in sides else [],
+        ratios=ratios(scenario, measured, numerator="A", denominator="B")
+        if len(sides) == 2
+        else [],
         noise=self_ratios(scenario, measured),
         interference={side: interference(scenario, measured, side=side) for side in sides},
         parts=[_part(result) for result in parts],
         complaints=[f"{r.part}: {text}" for r in parts for text in r.complaints],
         remarks=[*_side_remarks(run, means), *_class_remarks(run, loads)],
+        frontier=frontier(scenario, measured, sides),
         curves=_curves(scenario, measured, sides),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from onegate.bench.compare import Ratio
 from onegate.bench.figures import ClassFigures
+from onegate.bench.frontier import KEPT, STEPS, Place
 from onegate.bench.report import Document
 from onegate.bench.stats import Quantiles, Spread
 
@@ -13,8 +14,13 @@ ROW_HEAD = (
     *("TTFT ms", "ITL ms", "gaps", "TPOT ms", "E2E ms", "queue ms"),
 )
 RATIO_HEAD = ("class", "load", "measure", "ratio", "difference", "A ÷ A", "")
+FRONTIER_HEAD = (
+    *("side", "class", "load", "ITL p50 ms", "ITL p95 ms", "TTFT p95 ms", "alone"),
+    *("others' tokens/s", "kept"),
+)
+FRONTIER = "The frontier: what a class waits, and what is kept of the others"
 # So many cells say what a row is about.
-ROW_KEYS, RATIO_KEYS = 1, 3
+ROW_KEYS, RATIO_KEYS, FRONTIER_KEYS = 1, 3, 3
 A_TO_B = "A ÷ B"
 # What the definitions call the same ratio.
 _ALSO = {"tokens/s": "tokens/s (batch kept)"}
@@ -58,6 +64,59 @@ def ratio_tables(doc: Document) -> list[tuple[str, Sequence[Ratio]]]:
     titled += [(f"{side}: beside the others ÷ alone", r) for side, r in doc.interference.items()]
     found = [(title, ratios) for title, ratios in titled if ratios]
     return found if found or not doc.noise else [("A ÷ A", doc.noise)]
+
+
+def frontier_cells(place: Place, doc: Document) -> list[str]:
+    """One side under FRONTIER_HEAD, by what is its own about it."""
+    side = next(side for side in doc.sides if side.side == place.side)
+    return [
+        f"{side.side}  {side.target.partition(', ')[2] or side.target}",
+        place.cls,
+        f"{place.load:g}",
+        *(
+            "–" if value is None else number(value)
+            for value in (
+                *(place.itl_ms.p50, place.itl_ms.p95),
+                *(place.ttft_ms.p95, place.alone_ttft_ms.p95),
+            )
+        ),
+        *(
+            "–" if value is None else spread(value, form)
+            for value, form in ((place.tok_per_s, "{:.1f}"), (place.kept, "{:.3f}"))
+        ),
+    ]
+
+
+def frontier_lines(doc: Document) -> list[str]:
+    """Whether who came was spared and enough was kept, and where the time went; not of the last
+    side, which the others are compared with."""
+    found = []
+    for place in doc.frontier:
+        if place.side == doc.sides[-1].side or place.added_ms is None:
+            continue
+        name = f"{place.side} {place.cls}, load {place.load:g}"
+        text = f"{name}: TTFT p95 {spread(place.added_ms, '{:+.0f}')} ms beside the others"
+        if place.noise_ms is not None:
+            text += f" (A less A {spread(place.noise_ms, '{:+.0f}')})"
+        if place.step_ms is not None:
+            most = f"{STEPS * place.step_ms.median:.0f}"
+            text += f", at most {STEPS} steps, {most} ms: {_WORDS[place.protected]}"
+        if place.kept is not None:
+            text += f"; kept {spread(place.kept, '{:.3f}')}"
+            if place.noise is not None:
+                text += f" (A ÷ A {spread(place.noise, '{:.3f}')})"
+            text += f", at least {KEPT:g}: {_WORDS[place.enough_kept]}"
+        found.append(text)
+        if place.queue_ms and place.engine_ms and place.alone_engine_ms:
+            found.append(
+                f"{name}: p95 of the parts: until it has a seat {place.queue_ms.median:.0f} ms, "
+                f"from then on {place.engine_ms.median:.0f} ms, "
+                f"alone {place.alone_engine_ms.median:.0f} ms"
+            )
+    return found
+
+
+_WORDS = {True: "held", False: "missed", None: "not known"}
 
 
 def reason_lines(doc: Document) -> list[str]:

@@ -16,7 +16,8 @@ from onegate.bench.read import lasting, load_scenario, shipped, shipped_text
 from onegate.bench.report import Document, document, plain
 from onegate.bench.scenario import Scenario
 from onegate.bench.targets.base import TargetError
-from onegate.bench.targets.spec import FORMS, Spec, engine_text, read_spec
+from onegate.bench.targets.spec import FORMS, PRIVATE_KINDS, Spec, engine_text, read_spec
+from onegate.bench.vary import read_vary
 from onegate.cli.bench_table import print_report
 from onegate.cli.demo import configuration, wait_for_model
 from onegate.cli.endings import Endings
@@ -28,6 +29,8 @@ from onegate.config import ConfigError
 
 _BAR = 24
 _MOST = 64  # repeats, and generators
+# Each with a model in memory.
+_SIDES = "ABCDEFGH"
 
 
 def bench(
@@ -43,6 +46,13 @@ def bench(
     on: Annotated[str, Parameter(help=f"What to measure: {FORMS}.")] = "gate",
     vs: Annotated[
         str | None, Parameter(help="Measure this too, in turn with the other, and print ratios.")
+    ] = None,
+    vary: Annotated[
+        str | None,
+        Parameter(
+            help="Instead of one private daemon several, one for each value of a setting of a "
+            "class: CLASS.KEY=VALUE,VALUE. The last one is what the others are compared with."
+        ),
     ] = None,
     aa: Annotated[
         bool,
@@ -77,17 +87,18 @@ def bench(
     onegate bench chat
     onegate bench chat+loop+batch --vs host:/etc/onegate/onegate.toml --aa --html report.html
     onegate bench trace:AzureLLMInferenceTrace_conv.csv --repeats 1
+    onegate bench flood --on embedded --vary interactive.preempt=lower_rank,never --aa
     onegate bench --show overload
     ```
     """
     try:
-        _check_text(scenario, on, vs, socket, None if html is None else str(html))
+        _check_text(scenario, on, vs, vary, socket, None if html is None else str(html))
         if show:
             say(shipped_text(scenario).rstrip() if scenario else "\n".join(shipped()))
             return Exit.DONE
         if scenario is None:
             raise UsageError(f"name a scenario: {', '.join(shipped())}, or a path to your own")
-        sides = {"A": read_spec(on)} | ({} if vs is None else {"B": read_spec(vs)})
+        sides = _sides(on, vs, vary)
         if socket is not None:
             sides = {name: _at(spec, socket) for name, spec in sides.items()}
         settings = Settings(
@@ -118,6 +129,21 @@ def bench(
         complain(f"nothing at all finished on {' and '.join(sides_broken)}")
         return Exit.UNAVAILABLE
     return Exit.DONE if result.quiet else Exit.TOO_NOISY
+
+
+def _sides(on: str, vs: str | None, vary: str | None) -> dict[str, Spec]:
+    """What is measured, in turn, by its letter in the report. Raises TargetError."""
+    first = read_spec(on)
+    found = [first]
+    if vary is not None:
+        if first.kind not in PRIVATE_KINDS:
+            raise UsageError(f"--vary needs --on {' or '.join(PRIVATE_KINDS)}: its daemons are new")
+        found = [msgspec.structs.replace(first, setting=setting) for setting in read_vary(vary)]
+    if vs is not None:
+        found.append(read_spec(vs))
+    if len(found) > len(_SIDES):
+        raise UsageError(f"at most {len(_SIDES)} are measured side by side, not {len(found)}")
+    return dict(zip(_SIDES, found, strict=False))
 
 
 def _check_text(*arguments: str | None) -> None:
@@ -183,7 +209,7 @@ def _at(spec: Spec, socket: str) -> Spec:
 def _measure(scenario: Scenario, sides: dict[str, Spec], settings: Settings) -> Document:
     """Run it, with the private daemons that it needs. Raises TargetError."""
     for spec in sides.values():
-        if spec.kind in ("host", "private"):
+        if spec.kind in ("host", *PRIVATE_KINDS):
             refuse_users(scenario, spec)
     progress = Progress()
     try:
@@ -196,7 +222,7 @@ def _measure(scenario: Scenario, sides: dict[str, Spec], settings: Settings) -> 
 
 def _running(stack: ExitStack, spec: Spec) -> Spec:
     """The same target, started where it is a private one. Raises TargetError."""
-    if spec.kind != "private":
+    if spec.kind not in PRIVATE_KINDS:
         return spec
     daemon = stack.enter_context(PrivateDaemon(_config(spec)))
     try:

@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING
 
 from onegate.bench.report import Document, LoadReport
 from onegate.bench.words import (
+    FRONTIER,
+    FRONTIER_HEAD,
+    FRONTIER_KEYS,
     RATIO_HEAD,
     RATIO_KEYS,
     ROW_HEAD,
     ROW_KEYS,
     effort,
+    frontier_cells,
+    frontier_lines,
     ratio_cells,
     ratio_tables,
     reason_lines,
@@ -41,7 +46,14 @@ def print_report(doc: Document) -> None:
         for table in _tables(title, RATIO_HEAD, cells, keys=RATIO_KEYS, width=out.width):
             out.print()
             out.print(table)
+    if doc.frontier:
+        cells = [frontier_cells(place, doc) for place in doc.frontier]
+        for table in _tables(FRONTIER, FRONTIER_HEAD, cells, keys=FRONTIER_KEYS, width=out.width):
+            out.print()
+            out.print(table)
     out.print()
+    for text in frontier_lines(doc):
+        out.print(_line(text))
     for text in (*doc.remarks, effort(doc), *reason_lines(doc), *retry_lines(doc)):
         out.print(_line(text))
     out.print()

@@ -9,7 +9,7 @@ import pytest
 
 from onegate.bench import machine
 from onegate.bench.conduct import PartResult, Run, Settings
-from onegate.bench.plan import Part
+from onegate.bench.plan import AGAIN, Part
 from onegate.bench.prompts import Rule
 from onegate.bench.record import Outcome, Record
 from onegate.bench.scenario import Arrivals, Lengths, LoadClass, Scenario
@@ -98,6 +98,36 @@ def run(made: Any) -> Run:
             result(made, 100, only="chat"),
             result(made, 300),
             result(made, 100, "too loud", side="B"),
+        ],
+    )
+
+
+@pytest.fixture
+def flood(made: Any) -> Run:
+    """Chat beside a batch on two sides that differ in a setting, with noise."""
+
+    def part(ttft_ms: float, jobs: int, **more: Any) -> PartResult:
+        found = result(made, ttft_ms, **more)
+        found.records[0].queue_ms = 20.0
+        found.records.extend(made.record(0, (10, 60, 110), cls=1) for _ in range(jobs))
+        return found
+
+    specs = [Spec("private", setting=f"interactive.preempt={v}") for v in ("lower_rank", "never")]
+    return Run(
+        scenario=made.scenario(made.cls(), made.cls("batch"), isolate=["chat"]),
+        sides={"A": specs[0], "B": specs[1]},
+        settings=Settings(repeats=1, noise=True),
+        machine=machine.facts(),
+        facts={side: Facts(model="tiny") for side in "AB"},
+        rules={side: Rule("words", 3, True) for side in "AB"},
+        rates={"chat": 2.0, "batch": 2.0},
+        results=[
+            part(190, 10, role="noise"),
+            part(196, 11, role="noise", side=AGAIN),
+            part(100, 0, only="chat"),
+            part(190, 9),
+            part(100, 0, only="chat", side="B"),
+            part(700, 10, side="B"),
         ],
     )
 

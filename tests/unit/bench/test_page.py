@@ -46,6 +46,13 @@ def test_it_is_well_formed_and_shows_every_class_and_plot(doc: Document) -> None
     assert text.count("<svg") == 3
 
 
+def test_the_frontier_is_on_it_where_there_is_one(doc: Document, flood: Any) -> None:
+    assert "The frontier: what a class waits" not in page(doc)
+    text = page(document(flood))
+    assert "<td>A  interactive.preempt=lower_rank</td>" in text
+    assert "kept 0.900 (A ÷ A 1.100), at least 0.95: missed" in text
+
+
 def test_every_remark_is_on_it(doc: Document) -> None:
     assert "a &lt;remark&gt;" in page(structs.replace(doc, remarks=["a <remark>"]))
 

@@ -29,6 +29,19 @@ def test_everything_that_was_measured_is_in_it(run: Run) -> None:
     assert len(doc.curves) == 2
 
 
+def test_ratios_are_of_two_sides_and_places_of_any_number(flood: Any) -> None:
+    assert [place.side for place in document(flood).frontier] == ["A", "B"]
+    assert document(flood).ratios
+    flood.sides["C"] = Spec("host")
+    flood.facts["C"], flood.rules["C"] = flood.facts["B"], flood.rules["B"]
+    doc = document(flood)
+    assert doc.ratios == []
+    # What nobody has measured has no place to be compared with.
+    assert [(place.side, place.kept) for place in doc.frontier] == [
+        ("A", None), ("B", None), ("C", None),
+    ]  # fmt: skip
+
+
 def test_what_was_noisy_is_named(run: Run) -> None:
     doc = document(run)
     assert doc.complaints == ["measure B, load 1, repeat 1: too loud"]

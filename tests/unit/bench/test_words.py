@@ -13,9 +13,12 @@ from onegate.bench.scenario import Retry
 from onegate.bench.stats import Quantiles, Spread
 from onegate.bench.words import (
     A_TO_B,
+    FRONTIER_HEAD,
     RATIO_HEAD,
     ROW_HEAD,
     effort,
+    frontier_cells,
+    frontier_lines,
     number,
     ratio_cells,
     reason_lines,
@@ -88,9 +91,42 @@ def test_the_batch_that_is_kept_has_its_name_where_it_is_defined(run: Any) -> No
     assert "tokens/s" in DEFINITIONS["batch kept"]
 
 
-@pytest.mark.parametrize("head", ["gaps", "met", "requests", "expired", "left"])
+def test_a_place_on_the_frontier_has_a_cell_for_every_head(flood: Any) -> None:
+    doc = document(flood)
+    cells = [frontier_cells(place, doc) for place in doc.frontier]
+    first, last = (dict(zip(FRONTIER_HEAD, row, strict=True)) for row in cells)
+    assert first == {
+        "side": "A  interactive.preempt=lower_rank",
+        "class": "chat",
+        "load": "1",
+        "ITL p50 ms": "10.0",
+        "ITL p95 ms": "10.0",
+        "TTFT p95 ms": "190",
+        "alone": "100",
+        "others' tokens/s": "2.7",
+        "kept": "0.900",
+    }
+    assert (last["side"], last["kept"]) == ("B  interactive.preempt=never", "1.000")
+
+
+def test_what_was_spared_and_kept_is_judged_for_all_but_the_last_side(flood: Any) -> None:
+    assert frontier_lines(document(flood)) == [
+        "A chat, load 1: TTFT p95 +90 ms beside the others (A less A +6), at most 2 steps, "
+        "100 ms: held; kept 0.900 (A ÷ A 1.100), at least 0.95: missed",
+        "A chat, load 1: p95 of the parts: until it has a seat 20 ms, from then on 170 ms, "
+        "alone 80 ms",
+    ]
+
+
+def test_what_did_not_run_alone_is_not_judged(flood: Any) -> None:
+    flood.results = [result for result in flood.results if result.part.only is None]
+    assert frontier_lines(document(flood)) == []
+    assert frontier_cells(document(flood).frontier[0], document(flood))[6] == "–"
+
+
+@pytest.mark.parametrize("head", ["gaps", "met", "requests", "expired", "left", "kept"])
 def test_what_heads_a_column_is_defined(head: str) -> None:
-    assert head in ROW_HEAD
+    assert head in (*ROW_HEAD, *FRONTIER_HEAD)
     assert DEFINITIONS[head]
 
 

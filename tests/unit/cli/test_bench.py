@@ -11,6 +11,7 @@ from onegate.bench import machine
 from onegate.bench.compare import Ratio
 from onegate.bench.conduct import Settings, Tell
 from onegate.bench.figures import figures
+from onegate.bench.frontier import Place
 from onegate.bench.plan import Part
 from onegate.bench.prompts import Rule
 from onegate.bench.read import load_scenario
@@ -63,6 +64,30 @@ def report(*complaints: str) -> Document:
     )
 
 
+def flooded() -> Document:
+    """With a class that was held up."""
+    some = figures("chat", [], Limits(), 1.0).ttft_ms
+    one = Spread(n=1, median=1.0, low=1.0, high=1.0)
+    place = Place(
+        side="A",
+        load=1.0,
+        cls="chat",
+        itl_ms=some,
+        ttft_ms=some,
+        alone_ttft_ms=some,
+        added_ms=Spread(n=1, median=190.0, low=190.0, high=190.0),
+        queue_ms=one,
+        engine_ms=one,
+        alone_engine_ms=one,
+        step_ms=Spread(n=1, median=50.0, low=50.0, high=50.0),
+        tok_per_s=one,
+        kept=one,
+    )
+    side = structs.replace(report().sides[0], side="B", target="strict")
+    sides = [*report().sides, side]
+    return structs.replace(report(), sides=sides, frontier=[place])
+
+
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     state: dict[str, Any] = {"answer": report()}
@@ -89,6 +114,14 @@ def test_a_report_is_a_table_with_definitions(measured: Any, capsys: Any) -> Non
     assert measured["sides"] == {"A": Spec("gate", "/s")}
 
 
+def test_who_was_held_up_is_told(measured: Any, capsys: Any) -> None:
+    measured["answer"] = flooded()
+    assert run(["bench", "flood"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The frontier: what a class waits" in text
+    assert "+190 ms beside the others, at most 2 steps, 100 ms: missed; kept 1.000" in text
+
+
 def test_what_is_asked_for_reaches_the_run(measured: Any) -> None:
     arguments = ["--on", "private:a.toml", "--vs", "host", "--aa", "--repeats", "5"]
     assert run(["bench", "chat", *arguments, "--duration", "7", "--generators", "2"]) == 0
@@ -96,6 +129,36 @@ def test_what_is_asked_for_reaches_the_run(measured: Any) -> None:
     settings = measured["settings"]
     assert (settings.repeats, settings.noise, settings.generators) == (5, True, 2)
     assert measured["scenario"].duration_s == 7
+
+
+def test_a_setting_makes_a_side_of_each_value(measured: Any) -> None:
+    arguments = ["--on", "embedded", "--vary", "interactive.itl_target_ms=60,none"]
+    assert run(["bench", "flood", *arguments, "--vs", "host"]) == 0
+    assert measured["sides"] == {
+        "A": Spec("embedded", setting="interactive.itl_target_ms=60"),
+        "B": Spec("embedded", setting="interactive.itl_target_ms=none"),
+        "C": Spec("host"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--vary", "interactive.preempt=never"], "--vary needs --on private or embedded"),
+        (["--on", "private", "--vary", "a.b=1,2,3,4,5,6,7,8,9"], "at most 8 are measured"),
+    ],
+)
+def test_what_cannot_be_varied(
+    measured: Any, capsys: Any, arguments: list[str], words: str
+) -> None:
+    assert run(["bench", "smoke", *arguments]) == 64
+    assert words in capsys.readouterr().err
+    assert "scenario" not in measured
+
+
+def test_what_varies_nothing_is_no_target(measured: Any, capsys: Any) -> None:
+    assert run(["bench", "smoke", "--on", "private", "--vary", "preempt"]) == 69
+    assert "it is CLASS.KEY=VALUE" in capsys.readouterr().err
 
 
 def test_json_is_one_document(measured: Any, capsys: Any) -> None:
@@ -222,7 +285,7 @@ def test_usage_is_told_as_json_too(capsys: Any, arguments: list[str]) -> None:
     assert arguments[0] in captured.err
 
 
-@pytest.mark.parametrize("kind", ["private", "host"])
+@pytest.mark.parametrize("kind", ["private", "embedded", "host"])
 def test_callers_of_another_user_need_a_door(capsys: Any, tmp_path: Path, kind: str) -> None:
     file = tmp_path / "two.toml"
     file.write_text('[[class]]\nname = "a"\nuid = 65534\n')

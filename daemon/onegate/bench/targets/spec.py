@@ -9,40 +9,48 @@ from onegate.bench.files import Unreadable, read_text
 from onegate.bench.targets.base import Log, Target, TargetError
 from onegate.bench.targets.gate import GateTarget
 from onegate.bench.targets.host import HostTarget
+from onegate.bench.vary import varied
 from onegate.client.connect import socket_path
 from onegate.config import ConfigError, check, load
 
-KINDS = ("gate", "host", "private", "openai", "ollama")
+KINDS = ("gate", "host", "private", "embedded", "openai", "ollama")
 HTTP_KINDS = ("openai", "ollama")
+# Daemons of one's own, which have to be started.
+PRIVATE_KINDS = ("private", "embedded")
 FORMS = (
-    "gate[:SOCKET] · host[:CONFIG] · private[:CONFIG] · openai:URL · ollama:URL, "
+    "gate[:SOCKET] · host[:CONFIG] · private[:CONFIG] · embedded · openai:URL · ollama:URL, "
     "each with an optional #MODEL"
 )
 _MAX_CONFIG_BYTES = 1024 * 1024
 _HERE = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 # One program plays many people here, and is not to be treated as the loop that it is.
-_SCRIPTED = '[engine]\nkind = "scripted"\n' + "".join(
+_PATIENT = "".join(
     f'[[class]]\nname = "{name}"\nbehaviour_live = "none"\nbehaviour_starts_per_min = "none"\n'
     for name in ("interactive", "loop")
 )
+_SCRIPTED = f'[engine]\nkind = "scripted"\n{_PATIENT}'
+_EMBEDDED = f'[engine]\nkind = "openvino"\n{_PATIENT}'
 
 
 class Spec(Struct, frozen=True):
     """A target by its kind; `where` is a socket, a configuration file or a URL, "" the default.
 
-    `label` is what a report calls it, where that is not what the rest says.
+    `label` is what a report calls it, where that is not what the rest says. `setting` is what its
+    configuration has otherwise (`vary`), of a private one.
     """
 
     kind: str
     where: str = ""
     model: str | None = None
     label: str = ""
+    setting: str = ""
 
     def __str__(self) -> str:
         if self.label:
             return self.label
         text = f"{self.kind}:{self.where}" if self.where else self.kind
-        return text if self.model is None else f"{text}#{self.model}"
+        text = text if self.model is None else f"{text}#{self.model}"
+        return f"{text}, {self.setting}" if self.setting else text
 
     @property
     def one_process(self) -> bool:
@@ -60,6 +68,8 @@ def read_spec(text: str) -> Spec:
     kind, _, where = rest.partition(":")
     if kind not in KINDS:
         raise TargetError(f"{text!r} is no target: it is {FORMS}")
+    if kind == "embedded" and where:
+        raise TargetError(f"{text!r} has no configuration of its own: private:{where}")
     if kind in HTTP_KINDS and not where.startswith(("http://", "https://", "unix:/")):
         raise TargetError(f"{text!r} lacks its URL: {kind}:http://127.0.0.1:PORT, or unix:/PATH")
     return Spec(kind=kind, where=where, model=model or None)
@@ -86,12 +96,13 @@ def server_of(spec: Spec) -> str | None:
 
 def engine_text(spec: Spec) -> str:
     """The configuration of a host or a private daemon. Raises TargetError."""
-    if not spec.where:
-        return _SCRIPTED
-    try:
-        return read_text(spec.where, _MAX_CONFIG_BYTES)
-    except Unreadable as error:
-        raise TargetError(f"{spec} {error}") from error
+    text = _EMBEDDED if spec.kind == "embedded" else _SCRIPTED
+    if spec.where:
+        try:
+            text = read_text(spec.where, _MAX_CONFIG_BYTES)
+        except Unreadable as error:
+            raise TargetError(f"{spec} {error}") from error
+    return varied(text, spec.setting) if spec.setting else text
 
 
 def build(spec: Spec, *, ready_s: float, log: Log) -> Target:

@@ -9,6 +9,7 @@ from onegate.bench.targets.base import TargetError
 from onegate.bench.targets.gate import GateTarget
 from onegate.bench.targets.host import HostTarget
 from onegate.bench.targets.spec import Spec, build, engine_text, read_spec, server_of
+from onegate.config import check
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,7 @@ from onegate.bench.targets.spec import Spec, build, engine_text, read_spec, serv
         ("gate:/run/s#tiny", Spec("gate", "/run/s", "tiny")),
         ("host:/etc/a.toml", Spec("host", "/etc/a.toml")),
         ("private#tiny", Spec("private", "", "tiny")),
+        ("embedded", Spec("embedded")),
         ("openai:http://h:8000/v1#a/b", Spec("openai", "http://h:8000/v1", "a/b")),
         ("ollama:unix:/run/o.sock", Spec("ollama", "unix:/run/o.sock")),
     ],
@@ -32,11 +34,29 @@ def test_what_is_no_target_says_what_is() -> None:
         read_spec("steam:x")
     with pytest.raises(TargetError, match="lacks its URL: ollama:http"):
         read_spec("ollama:localhost")
+    with pytest.raises(TargetError, match=r"has no configuration of its own: private:a\.toml"):
+        read_spec("embedded:a.toml")
 
 
 def test_a_private_daemon_keeps_its_name() -> None:
     running = Spec("private", "a.toml").at("/tmp/s")
     assert (running.kind, running.where, str(running)) == ("gate", "/tmp/s", "private:a.toml")
+
+
+def test_a_setting_is_part_of_the_name_and_of_the_configuration() -> None:
+    spec = Spec("private", setting="interactive.preempt=never")
+    assert str(spec) == "private, interactive.preempt=never"
+    assert str(spec.at("/tmp/s")) == str(spec)
+    config = check(engine_text(spec))
+    assert config.engine.kind == "scripted"
+    (cls,) = (cls for cls in config.classes if cls.name == "interactive")
+    assert (cls.preempt, cls.behaviour_live) == ("never", None)
+
+
+def test_the_embedded_engine_has_people_who_are_one_program() -> None:
+    config = check(engine_text(Spec("embedded")))
+    assert config.engine.kind == "openvino"
+    assert {cls.behaviour_live for cls in config.classes} == {None}
 
 
 def test_two_targets_may_be_one_server() -> None:
@@ -57,6 +77,8 @@ def test_what_a_target_is_built_from(tmp_path: Path) -> None:
     assert isinstance(build(Spec("host"), ready_s=1.0, log=print), HostTarget)
     with pytest.raises(TargetError, match="has to be started"):
         build(Spec("private"), ready_s=1.0, log=print)
+    with pytest.raises(TargetError, match="has to be started"):
+        build(Spec("embedded"), ready_s=1.0, log=print)
     bad = tmp_path / "bad.toml"
     bad.write_text("[engine]\nkind = 'ollama'\n")
     with pytest.raises(TargetError, match="no engine of kind"):
