@@ -1,134 +1,22 @@
-"""Fills RESULTS.md beside this file: python tests/perf/measure.py [--quick] [FIGURE...]
+"""Fills RESULTS.md beside this file: python -m tests.perf.measure [--quick] [GROUP...]
 
-Daemons and engine hosts are this script's own and gone at its end. Takes half an hour, a few
-minutes with --quick, and wants a machine that does nothing else; what should not be believed is
-marked.
+Daemons and engine hosts are this script's own and gone at its end. Takes an hour, some minutes with
+--quick, and wants a machine that does nothing else; what should not be believed is marked.
 """
 
 import argparse
 import asyncio
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
-from pathlib import Path
-from typing import NamedTuple
+from contextlib import AsyncExitStack
 
-from onegate import AsyncClient, Client, OnegateError
-from onegate.bench.compare import Ratio
-from onegate.bench.conduct import Conductor, Settings
-from onegate.bench.figures import ClassFigures
+from tests.perf import flood
+from tests.perf.results import keep, section
+from tests.perf.rigs import Row, conduct, daemon, engine, host, measure, of, spread, together
+
+from onegate import AsyncClient
 from onegate.bench.read import check_scenario
-from onegate.bench.report import Document, document
-from onegate.bench.stats import Spread
-from onegate.bench.targets.spec import Spec
-from onegate.clock import monotonic_ns, wall_ms
-
-RESULTS = Path(__file__).with_name("RESULTS.md")
-READY_S = 60.0
-# Both loops are started the same way, so that nothing else differs.
-LOOPS = {
-    "uvloop": "from onegate.server.main import main; main()",
-    "asyncio": (
-        "import asyncio, uvloop; uvloop.run = asyncio.run; "
-        "from onegate.server.main import main; main()"
-    ),
-}
-
-
-class Row(NamedTuple):
-    """One line of the table. `believed`: the machine was quiet."""
-
-    figure: str
-    measured: str
-    noise: str
-    bar: str
-    met: bool | None
-    believed: bool
-
-
-# --- targets --------------------------------------------------------------------------------------
-
-
-def engine(**pool: float) -> str:
-    """A configuration with the scripted engine, whose keys are `pool`'s."""
-    keys = {
-        "kv_tok": 1_000_000,
-        "context_tok": 8192,
-        "max_step_tok": 8192,
-        "b_ms_per_prefill_tok": 0.0,
-        "c_ms_per_seq": 0.0,
-    } | pool
-    lines = "\n".join(f"{key} = {value}" for key, value in keys.items())
-    grant = f'[[grant]]\nuid = {os.getuid()}\nceiling = "interactive"\nadmin = true\n'
-    gate = "[gate]\nmax_in_flight = 128\nsessions_per_uid = 2000\nsessions_total = 2000\n"
-    # Nothing but the engine's seats may limit: one caller takes the whole class, and stays in it.
-    cls = '[[class]]\nname = "interactive"\nper_principal_share = 1.0\nmax_queued_tok = 1000000\n'
-    cls += 'behaviour_live = "none"\nbehaviour_starts_per_min = "none"\n'
-    return f'[engine]\nkind = "scripted"\n[[engine.scripted.pools]]\n{lines}\n{gate}{cls}{grant}'
-
-
-@contextmanager
-def daemon(config: str, loop: str = "uvloop") -> Iterator[Spec]:
-    """A daemon on this loop, with its model loaded."""
-    with tempfile.TemporaryDirectory(prefix="onegate-perf-") as folder:
-        file, path = Path(folder) / "onegate.toml", f"{folder}/s"
-        file.write_text(config, encoding="utf-8")
-        with (Path(folder) / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", LOOPS[loop], "--config", file, "--socket", path],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        try:
-            wait_ready(path, process)
-            yield Spec("gate", path, label=f"gate on {loop}")
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(READY_S)
-
-
-def wait_ready(path: str, process: "subprocess.Popen[bytes]") -> None:
-    """Until a model is loaded."""
-    ends_ns = monotonic_ns() + round(READY_S * 1e9)
-    while monotonic_ns() < ends_ns and process.poll() is None:
-        try:
-            with Client(path) as gate:
-                if any(pool.state == "ready" for pool in gate.status().pools):
-                    return
-        except OnegateError:
-            # It does not listen yet.
-            pass
-        subprocess.run(["sleep", "0.1"], check=True)
-    raise SystemExit(f"the daemon did not come up: {Path(path).with_name('log').read_text()}")
-
-
-@contextmanager
-def host(config: str) -> Iterator[Spec]:
-    """A bare host of the same engine."""
-    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(config)
-        file.flush()
-        yield Spec("host", file.name, label="bare host")
-
-
-def measure(text: str, sides: dict[str, Spec], repeats: int, *, noise: bool = True) -> Document:
-    """Run a scenario."""
-    return asyncio.run(conduct(text, sides, repeats, noise=noise))
-
-
-async def conduct(text: str, sides: dict[str, Spec], repeats: int, *, noise: bool) -> Document:
-    settings = Settings(repeats=repeats, noise=noise)
-    async with Conductor(check_scenario(text), sides, settings, lambda now: None) as running:
-        return document(await running.run())
-
-
-# --- figures --------------------------------------------------------------------------------------
+from onegate.bench.report import Document
 
 
 def throughput(repeats: int, window_s: float) -> Iterator[Row]:
@@ -216,7 +104,8 @@ def crowd(repeats: int, window_s: float) -> Iterator[Row]:
     )
     with daemon(config) as crowded, daemon(config) as empty:
         sides = {"A": crowded, "B": empty}
-        doc = asyncio.run(with_idle(crowded.where, 1000, conduct(text, sides, repeats, noise=True)))
+        measured = conduct(check_scenario(text), sides, repeats, noise=True)
+        doc = asyncio.run(with_idle(crowded.where, 1000, measured))
     ratio = of(doc.ratios, "probe", "TTFT p50")
     yield Row(
         "TTFT p50 beside 64 streams: with 1,000 idle connections ÷ without",
@@ -376,85 +265,38 @@ def generator(repeats: int, window_s: float) -> Iterator[Row]:
     )
 
 
-FIGURES: dict[str, Callable[[int, float], Iterator[Row]]] = {
-    "closed-form": closed_form,
-    "generator": generator,
-    "throughput": throughput,
-    "added-ttft": added_ttft,
-    "crowd": crowd,
-    "daemon-cpu": daemon_cpu,
-    "loops": loops,
+Figure = Callable[[int, float], Iterator[Row]]
+GROUPS: dict[str, tuple[str, tuple[Figure, ...]]] = {
+    "gate": (
+        "The gate itself",
+        (closed_form, generator, throughput, added_ttft, crowd, daemon_cpu, loops),
+    ),
+    "flood": ("A person beside a flood", (flood.flood,)),
+    "frontier": ("The frontier", (flood.frontier,)),
 }
-
-
-def of(found: list[Ratio], cls: str, measure: str) -> Ratio:
-    return next(row for row in found if (row.cls, row.measure) == (cls, measure))
-
-
-def together(doc: Document, side: str) -> list[ClassFigures]:
-    return next(report.together for report in doc.loads if report.side == side)
-
-
-def spread(value: Spread | None) -> str:
-    if value is None:
-        return ""
-    return f"{value.median:.3f} ({value.low:.3f} to {value.high:.3f})"
-
-
-# --- the page -------------------------------------------------------------------------------------
-
-
-def page(rows: list[Row], repeats: int, window_s: float) -> str:
-    """RESULTS.md."""
-    from onegate.bench import machine
-
-    facts = machine.facts()
-    lines = [
-        "# Measured",
-        "",
-        "Written by `python tests/perf/measure.py`; do not edit. Ratios are medians over the",
-        "repeats with the lowest and the highest, both sides measured in turn; noise is one side",
-        "against itself. *Noisy* means that the machine did other things meanwhile: look at the",
-        "noise, and measure again on a quiet one. No test judges these figures.",
-        "",
-        f"{facts.cpu}, {facts.cores} cores, {facts.memory_gib:g} GiB, Linux {facts.kernel}, Python "
-        f"{facts.python}; {repeats} repeats of {window_s:g} s; {today()}.",
-        "",
-        "| figure | measured | noise | bar | |",
-        "|---|---|---|---|---|",
-    ]
-    words = {True: "met", False: "**missed**", None: ""}
-    for row in rows:
-        verdict = words[row.met] if row.believed else f"{words[row.met]} *noisy*".strip()
-        lines.append(f"| {row.figure} | {row.measured} | {row.noise} | {row.bar} | {verdict} |")
-    return "\n".join(lines) + "\n"
-
-
-def today() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(wall_ms() / 1000, UTC).date().isoformat()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES))
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
     parser.add_argument("--quick", action="store_true", help="few and short repeats")
     parser.add_argument("--print", action="store_true", help="do not write the file")
     arguments = parser.parse_args()
-    if unknown := set(arguments.figures) - set(FIGURES):
-        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
+    if unknown := set(arguments.groups) - set(GROUPS):
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     repeats, window_s = (2, 5.0) if arguments.quick else (5, 15.0)
-    rows: list[Row] = []
-    for name in arguments.figures or FIGURES:
-        for row in FIGURES[name](repeats, window_s):
-            sys.stderr.write(f"{row.figure}: {row.measured} {row.bar}\n")
-            rows.append(row)
-    text = page(rows, repeats, window_s)
-    if arguments.print or arguments.figures:
-        sys.stdout.write(text)
-    else:
-        RESULTS.write_text(text, encoding="utf-8")
+    for name in arguments.groups or GROUPS:
+        title, figures = GROUPS[name]
+        rows: list[Row] = []
+        for figure in figures:
+            for row in figure(repeats, window_s):
+                sys.stderr.write(f"{row.figure}: {row.measured} {row.bar}\n")
+                rows.append(row)
+        text = section(rows, f"{repeats} repeats of {window_s:g} s")
+        if arguments.print:
+            sys.stdout.write(text)
+        else:
+            keep(title, text)
 
 
 if __name__ == "__main__":

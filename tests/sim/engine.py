@@ -8,6 +8,8 @@ prompt tokens of the others, in order of rank (an engine with priorities) or of 
 
     step_ns + seq_ns · sequences in it + prompt_tok_ns · prompt tokens
     + attend_ns · prompt tokens · tokens before each
+    + read_ns · tokens before those that the others make
+    + many_ns, if it computes more than one token
 """
 
 from collections import OrderedDict
@@ -33,6 +35,8 @@ class Machine:
     seq_ns: float = 0.3e6
     prompt_tok_ns: float = 50e3
     attend_ns: float = 0.0
+    read_ns: float = 0.0
+    many_ns: float = 0.0
     chunk_tok: int | None = None
     by_rank: bool = True
     cache_tok: int = 0
@@ -48,13 +52,16 @@ class Machine:
         """Prompt tokens of one step at the most."""
         return self.chunk_tok or self.capacity.max_step_tok or 2048
 
-    def cost_ns(self, prompt_tok: int, seqs: int, attended: float = 0.0) -> int:
-        """What a step costs; `attended` is the sum of what is before each prompt token."""
+    def cost_ns(self, prompt_tok: int, seqs: int, attended: float = 0.0, read_tok: int = 0) -> int:
+        """What a step costs; `attended` is the sum of what is before each prompt token, `read_tok`
+        of what is before those that are made."""
         return round(
             self.step_ns
             + self.seq_ns * seqs
             + self.prompt_tok_ns * prompt_tok
             + self.attend_ns * attended
+            + self.read_ns * read_tok
+            + self.many_ns * (max(seqs, prompt_tok) > 1)
         )
 
 
@@ -173,7 +180,8 @@ class Engine:
             for id, s in self.running.items()
             if id in prompts or not s.left_tok
         ]
-        return self.machine.cost_ns(sum(prompts.values()), len(self._plan), attended)
+        read_tok = sum(s.cache_tok for s, _ in self._plan if not s.left_tok)
+        return self.machine.cost_ns(sum(prompts.values()), len(self._plan), attended, read_tok)
 
     def _begin_apart(self) -> int:
         """Each prompt goes forward by what its seat computes while the others make a token."""

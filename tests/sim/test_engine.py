@@ -75,6 +75,19 @@ def test_a_step_costs_what_the_model_says_and_prompts_come_in_pieces() -> None:
     ]
 
 
+def test_what_is_read_is_paid_for_and_company_too() -> None:
+    """Steps cost more by what is before a token, and at once by more where there are several."""
+    e, _ = engine(replace(MACHINE, prompt_tok_ns=0, attend_ns=2, read_ns=3, many_ns=1000))
+    e.take(work(1, 600))
+    assert step(e) == 10_000 + 100 + 1000 + 2 * 512 * 256
+    assert step(e) == 10_000 + 100 + 1000 + 2 * 88 * (512 + 44)
+    e.take(work(2, 1))
+    assert step(e) == 10_000 + 200 + 1000 + 3 * 601 + 2 * 0.5
+    e.stop(1)
+    assert step(e) == 10_000 + 200 + 1000 + 3 * (602 + 2)
+    assert step(e) == 10_000 + 100 + 3 * 3
+
+
 @pytest.mark.parametrize("by_rank", [True, False])
 def test_prompts_in_order_of_rank_or_of_arrival(by_rank: bool) -> None:
     e, heard = engine(replace(MACHINE, by_rank=by_rank))
