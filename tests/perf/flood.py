@@ -71,7 +71,7 @@ def flood(repeats: int, window_s: float) -> Iterator[Row]:
 
 def frontier(repeats: int, window_s: float) -> Iterator[Row]:
     """The same flood with fewer sequences beside a person, the shorter his gaps are to be."""
-    targets = ("none", "100", "70", "50", "35", "none")
+    targets = ("none", "80", "50", "30", "none")
     settings = [f"interactive.itl_target_ms={target}" for target in targets[:-1]]
     settings.append("interactive.preempt=never")
     doc = varied(settings, repeats, window_s, noise=False)

@@ -280,11 +280,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
     parser.add_argument("--quick", action="store_true", help="few and short repeats")
+    parser.add_argument("--repeats", type=int, help="how many, instead")
     parser.add_argument("--print", action="store_true", help="do not write the file")
     arguments = parser.parse_args()
     if unknown := set(arguments.groups) - set(GROUPS):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     repeats, window_s = (2, 5.0) if arguments.quick else (5, 15.0)
+    repeats = arguments.repeats or repeats
     for name in arguments.groups or GROUPS:
         title, figures = GROUPS[name]
         rows: list[Row] = []

@@ -9,6 +9,7 @@ fast: each check is simulated at the pace of what was measured right before and 
 
 import asyncio
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,19 +24,23 @@ from tests.sim.run import standard
 from tests.sim.tables import rows
 from tests.sim.world import SECOND, Box
 
+from onegate.bench import machine
 from onegate.clock import monotonic_ns
 from onegate.engines.base import EngineCapacity
+
+# Processes whose use of the machine is the measurement's own.
+OURS = {"calibrate": os.getpid()}
 
 DECODE_TOK = 32
 # Sequences that make a token in each step, and tokens of their prompts.
 DECODING = ((1, 16), (2, 16), (4, 16), (8, 16), (16, 16), (1, 512), (4, 512))
 PROMPTS_TOK = (16, 32, 64, 128, 256, 512, 1024)
-PROMPT_REPEATS = 2
-# Prompts that come while others make tokens.
-MIXED_SEQS, MIXED_TOK = 4, (16, 64, 192)
+# Sequences that make a token, and tokens of a prompt that comes meanwhile.
+MIXED = ((1, 32), (4, 16), (4, 64), (4, 192), (12, 64))
+REPEATS = 2
 
 # People come as often as takes this part of what the engine can do.
-CHECK_SEEDS, CHECK_S, CHECK_LOAD = (1, 2, 3), 60.0, 0.5
+CHECK_SEEDS, CHECK_S, CHECK_LOAD = (1, 2, 3), 45.0, 0.5
 CHECK_PROMPT_TOK, CHECK_OUTPUT_TOK = (24, 512), (16, 96)
 CHECK_QUANTILES = (0.25, 0.5, 0.75, 0.95)
 
@@ -57,18 +62,16 @@ async def observe(real: Real, step_tok: int, seats: int) -> list[Row]:
             seen = await asyncio.gather(*(real.run(prompt_tok, DECODE_TOK) for _ in range(seqs)))
             read_tok = seqs * (prompt_tok + DECODE_TOK / 2)
             found.append(Row(decoding(seqs, read_tok), median(_steady_ns(seen))))
-    for prompt_tok in PROMPTS_TOK:
-        for _ in range(PROMPT_REPEATS):
+    for _ in range(REPEATS):
+        for prompt_tok in PROMPTS_TOK:
             one = await real.run(prompt_tok, 1)
             took_ns = one.pieces_ns[0] - one.arrived_ns
             found.append(Row(reading(prompt_tok, step_tok), took_ns))
-    for prompt_tok in MIXED_TOK:
-        seen = await _disturbed(real, prompt_tok)
-        # In the first half others begin.
-        late = [one.pieces_ns[DECODE_TOK // 2 - 2 :] for one in seen]
-        gaps_ns = [max(b - a for a, b in pairwise(pieces_ns)) for pieces_ns in late]
-        read_tok = MIXED_SEQS * (16 + DECODE_TOK / 2)
-        found.append(Row(mixed(prompt_tok, MIXED_SEQS, read_tok), median(gaps_ns)))
+        for seqs, prompt_tok in MIXED:
+            if seqs < seats:
+                read_tok = seqs * (16 + DECODE_TOK / 2)
+                took_ns = await _disturbed_ns(real, seqs, prompt_tok)
+                found.append(Row(mixed(prompt_tok, seqs, read_tok), took_ns))
     return found
 
 
@@ -83,19 +86,18 @@ def _steady_ns(seen: Sequence[Seen]) -> list[int]:
     ]
 
 
-async def _disturbed(real: Real, prompt_tok: int) -> list[Seen]:
-    """Some who make tokens, and in the middle of it a prompt. Their prompts are one step's."""
-
+async def _disturbed_ns(real: Real, seqs: int, prompt_tok: int) -> float:
+    """The step in which a prompt comes to some who make tokens."""
     half = asyncio.Event()
 
     async def later() -> None:
         await half.wait()
         await real.run(prompt_tok, 1)
 
-    *seen, _ = await asyncio.gather(
-        *(real.run(16, DECODE_TOK, half) for _ in range(MIXED_SEQS)), later()
-    )
-    return seen
+    *seen, _ = await asyncio.gather(*(real.run(16, DECODE_TOK, half) for _ in range(seqs)), later())
+    # In the first half others begin.
+    late = [one.pieces_ns[DECODE_TOK // 2 - 2 :] for one in seen]
+    return median(max(b - a for a, b in pairwise(pieces_ns)) for pieces_ns in late)
 
 
 def arrivals(seed: int, costs: Costs, seats: int) -> list[Arrival]:
@@ -128,12 +130,12 @@ async def play_real(real: Real, asks: Sequence[Arrival]) -> list[Seen]:
     return list(await asyncio.gather(*(one(ask) for ask in asks)))
 
 
-def play_simulated(asks: Sequence[Arrival], machine: Machine) -> list[Seen]:
+def play_simulated(asks: Sequence[Arrival], engine: Machine) -> list[Seen]:
     """The same in virtual time, first come first served: as there, only seats are bounded."""
-    capacity = replace(machine.capacity, max_step_tok=None)
-    machine = replace(machine, capacity=capacity, chunk_tok=machine.step_tok)
-    setup = standard(machine)
-    box = Box(setup.classes, {"m": machine}, setup.limits)
+    capacity = replace(engine.capacity, max_step_tok=None)
+    engine = replace(engine, capacity=capacity, chunk_tok=engine.step_tok)
+    setup = standard(engine)
+    box = Box(setup.classes, {"m": engine}, setup.limits)
     for ask in asks:
         box.at(
             ask.at_ns,
@@ -216,11 +218,23 @@ class Checked:
     around: list[Row]
 
 
-async def _measured() -> tuple[EngineCapacity, list[Row], list[Checked]]:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything that was seen of the real engine; `others` is the part of the machine that other
+    programs used meanwhile."""
+
+    capacity: EngineCapacity
+    found: list[Row]
+    checks: list[Checked]
+    others: float | None
+
+
+async def _measure() -> Measured:
     """On the real engine; takes about eight minutes."""
     real = Real()
     try:
         capacity = await real.open()
+        began = machine.sample(OURS)
         step_tok = capacity.max_step_tok
         assert step_tok is not None
         await real.run(256, 16)  # the first one warms it up
@@ -232,15 +246,21 @@ async def _measured() -> tuple[EngineCapacity, list[Row], list[Checked]]:
             after = await observe(real, step_tok, capacity.max_seqs)
             checks.append(Checked(asks, first, again, [*before, *after]))
             found, before = [*found, *after], after
+        use = machine.use(began, machine.sample(OURS), machine.facts().cores, OURS)
     finally:
         await real.aclose()
-    return capacity, found, checks
+    return Measured(capacity, found, checks, use.foreign_share)
 
 
 def calibrate() -> int:
-    """Measure, write `host.toml`, and print how well the simulator tells what was seen."""
-    capacity, found, checks = asyncio.run(_measured())
-    found = middle(found)
+    """Measure, write `host.toml`, and print how well the simulator tells what was seen; that goes
+    into RESULTS.md, too."""
+    # Not before it is needed: the tests of the arithmetic do without a daemon.
+    from tests.perf.results import keep, measured
+
+    seen = asyncio.run(_measure())
+    capacity, checks = seen.capacity, seen.checks
+    found = middle(seen.found)
     costs = fit(found)
     assert capacity.max_step_tok is not None
     write(capacity, capacity.max_step_tok, costs)
@@ -254,10 +274,13 @@ def calibrate() -> int:
     again = [one for check in checks for one in check.again]
     said = ", ".join(f"{took:.2f}" for took in paces)
     pages = (
-        fitted(found, costs),
+        measured(f"{len(first)} requests, twice; other programs used {seen.others or 0:.0%} of it"),
         compared(first, again, simulated),
-        f"Pace of the machine at each check, in times of the above: {said}",
+        "Steps of known sizes, and what the fitted costs say of them:",
+        fitted(found, costs),
+        f"How long steps took around each check, in times of that: {said}.",
     )
-    for page in pages:
-        print(page, end="\n\n")  # noqa: T201
+    text = "\n\n".join(pages)
+    print(text)  # noqa: T201
+    keep("The simulator against the embedded engine", text)
     return 0

@@ -10,6 +10,7 @@ prompt tokens of the others, in order of rank (an engine with priorities) or of 
     + attend_ns · prompt tokens · tokens before each
     + read_ns · tokens before those that the others make
     + many_ns, if it computes more than one token
+    + mixed_ns, if it computes prompts, and others make a token
 """
 
 from collections import OrderedDict
@@ -37,6 +38,7 @@ class Machine:
     attend_ns: float = 0.0
     read_ns: float = 0.0
     many_ns: float = 0.0
+    mixed_ns: float = 0.0
     chunk_tok: int | None = None
     by_rank: bool = True
     cache_tok: int = 0
@@ -62,6 +64,7 @@ class Machine:
             + self.attend_ns * attended
             + self.read_ns * read_tok
             + self.many_ns * (max(seqs, prompt_tok) > 1)
+            + self.mixed_ns * (prompt_tok > 0 and read_tok > 0)
         )
 
 

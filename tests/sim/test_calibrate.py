@@ -7,7 +7,7 @@ from tests.sim.profiles import PROFILES
 from tests.sim.real import Seen
 from tests.sim.run import people_for, standard
 
-COSTS = Costs(20e6, 8e6, 3e6, 0.5e6, 200.0, 5e3)
+COSTS = Costs(20e6, 8e6, 9e6, 3e6, 0.5e6, 200.0, 5e3)
 
 
 def test_the_arrivals_are_the_same_every_time_and_a_part_of_what_can_be_done() -> None:
@@ -18,7 +18,7 @@ def test_the_arrivals_are_the_same_every_time_and_a_part_of_what_can_be_done() -
         ask.prompt_tok * COSTS.prompt_tok_ns + ask.output_tok * (COSTS.step_ns / 16 + COSTS.seq_ns)
         for ask in asks
     )
-    assert busy_ns / 60e9 == pytest.approx(0.5, abs=0.2)
+    assert busy_ns / 45e9 == pytest.approx(0.5, abs=0.2)
 
 
 def test_what_is_simulated_costs_what_was_measured() -> None:

@@ -77,12 +77,13 @@ def test_a_step_costs_what_the_model_says_and_prompts_come_in_pieces() -> None:
 
 def test_what_is_read_is_paid_for_and_company_too() -> None:
     """Steps cost more by what is before a token, and at once by more where there are several."""
-    e, _ = engine(replace(MACHINE, prompt_tok_ns=0, attend_ns=2, read_ns=3, many_ns=1000))
+    e, _ = engine(replace(MACHINE, prompt_tok_ns=0, attend_ns=2, read_ns=3, many_ns=1000,
+                            mixed_ns=5000))  # fmt: skip
     e.take(work(1, 600))
     assert step(e) == 10_000 + 100 + 1000 + 2 * 512 * 256
     assert step(e) == 10_000 + 100 + 1000 + 2 * 88 * (512 + 44)
     e.take(work(2, 1))
-    assert step(e) == 10_000 + 200 + 1000 + 3 * 601 + 2 * 0.5
+    assert step(e) == 10_000 + 200 + 1000 + 5000 + 3 * 601 + 2 * 0.5
     e.stop(1)
     assert step(e) == 10_000 + 200 + 1000 + 3 * (602 + 2)
     assert step(e) == 10_000 + 100 + 3 * 3

@@ -32,7 +32,9 @@ def test_what_is_shipped_is_valid_and_says_what_it_is(name: str) -> None:
 
 
 def test_what_was_promised_is_shipped() -> None:
-    assert {"chat", "chat+loop+batch", "overload", "burst", "ghosts", "retry", "flood"} <= set(shipped())
+    assert {"chat", "chat+loop+batch", "overload", "burst", "ghosts", "retry", "flood"} <= set(
+        shipped()
+    )
     assert load_scenario("overload").loads == [1.0, 2.0, 3.0]
     assert {c.retry.kind for c in load_scenario("retry").classes} == {
         "honour",
