@@ -18,7 +18,7 @@ from onegate.bench.targets.spec import Spec, engine_text
 
 def varied(settings: list[str], repeats: int, window_s: float, *, noise: bool) -> Document:
     """`onegate bench flood --on embedded --vary` over these, on daemons of this script's own."""
-    scenario = lasting(load_scenario("flood"), max(20.0, 2 * window_s))
+    scenario = lasting(load_scenario("flood"), 4 * window_s)
     with ExitStack() as stack:
         sides = {}
         for side, setting in zip("ABCDEFGH", settings, strict=False):

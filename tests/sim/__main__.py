@@ -25,11 +25,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=900.0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--without", nargs="*", default=(), choices=sorted(MECHANISMS))
+    parser.add_argument("--stepped", action="store_true", help="of `calibrate`: processor time")
     asked = parser.parse_args(argv)
     if asked.what == "calibrate":
         from tests.sim.calibrate import calibrate
 
-        return calibrate()
+        return calibrate(stepped=asked.stepped)
     if asked.what == "replay":
         from tests.sim.replay import replay_file
 

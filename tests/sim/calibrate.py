@@ -19,13 +19,12 @@ from tests.sim.costs import Costs, Row, decoding, fit, middle, mixed, pace, read
 from tests.sim.engine import Machine
 from tests.sim.figures import median, quantile
 from tests.sim.profiles import HOST, host
-from tests.sim.real import Real, Seen
+from tests.sim.real import Arrival, Real, Seen, Served, Stepped
 from tests.sim.run import standard
 from tests.sim.tables import rows
 from tests.sim.world import SECOND, Box
 
 from onegate.bench import machine
-from onegate.clock import monotonic_ns
 from onegate.engines.base import EngineCapacity
 
 # Processes whose use of the machine is the measurement's own.
@@ -45,26 +44,17 @@ CHECK_PROMPT_TOK, CHECK_OUTPUT_TOK = (24, 512), (16, 96)
 CHECK_QUANTILES = (0.25, 0.5, 0.75, 0.95)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A request of the check."""
-
-    at_ns: int
-    prompt_tok: int
-    output_tok: int
-
-
 async def observe(real: Real, step_tok: int, seats: int) -> list[Row]:
     """Steady decoding at several widths and lengths, prompts with nobody beside, and both."""
     found: list[Row] = []
     for seqs, prompt_tok in DECODING:
         if seqs <= seats:
-            seen = await asyncio.gather(*(real.run(prompt_tok, DECODE_TOK) for _ in range(seqs)))
+            seen = await real.play([Arrival(0, prompt_tok, DECODE_TOK)] * seqs)
             read_tok = seqs * (prompt_tok + DECODE_TOK / 2)
             found.append(Row(decoding(seqs, read_tok), median(_steady_ns(seen))))
     for _ in range(REPEATS):
         for prompt_tok in PROMPTS_TOK:
-            one = await real.run(prompt_tok, 1)
+            (one,) = await real.play([Arrival(0, prompt_tok, 1)])
             took_ns = one.pieces_ns[0] - one.arrived_ns
             found.append(Row(reading(prompt_tok, step_tok), took_ns))
         for seqs, prompt_tok in MIXED:
@@ -88,13 +78,7 @@ def _steady_ns(seen: Sequence[Seen]) -> list[int]:
 
 async def _disturbed_ns(real: Real, seqs: int, prompt_tok: int) -> float:
     """The step in which a prompt comes to some who make tokens."""
-    half = asyncio.Event()
-
-    async def later() -> None:
-        await half.wait()
-        await real.run(prompt_tok, 1)
-
-    *seen, _ = await asyncio.gather(*(real.run(16, DECODE_TOK, half) for _ in range(seqs)), later())
+    seen = await real.play([Arrival(0, 16, DECODE_TOK)] * seqs, late=Arrival(0, prompt_tok, 1))
     # In the first half others begin.
     late = [one.pieces_ns[DECODE_TOK // 2 - 2 :] for one in seen]
     return median(max(b - a for a, b in pairwise(pieces_ns)) for pieces_ns in late)
@@ -117,17 +101,6 @@ def _mean(bounds: tuple[int, int]) -> float:
     """Of a size whose logarithm is uniform between those of the bounds."""
     low, high = bounds
     return (high - low) / math.log(high / low)
-
-
-async def play_real(real: Real, asks: Sequence[Arrival]) -> list[Seen]:
-    """The arrivals on the real engine."""
-    begun_ns = monotonic_ns()
-
-    async def one(ask: Arrival) -> Seen:
-        await asyncio.sleep(max(0, begun_ns + ask.at_ns - monotonic_ns()) / 1e9)
-        return await real.run(ask.prompt_tok, ask.output_tok)
-
-    return list(await asyncio.gather(*(one(ask) for ask in asks)))
 
 
 def play_simulated(asks: Sequence[Arrival], engine: Machine) -> list[Seen]:
@@ -229,20 +202,19 @@ class Measured:
     others: float | None
 
 
-async def _measure() -> Measured:
-    """On the real engine; takes about eight minutes."""
-    real = Real()
+async def _measure(real: Real) -> Measured:
+    """On the real engine; takes about seven minutes."""
     try:
         capacity = await real.open()
         began = machine.sample(OURS)
         step_tok = capacity.max_step_tok
         assert step_tok is not None
-        await real.run(256, 16)  # the first one warms it up
+        await real.play([Arrival(0, 256, 16)])  # the first one warms it up
         before = await observe(real, step_tok, capacity.max_seqs)
         found, checks = [*before], []
         for seed in CHECK_SEEDS:
             asks = arrivals(seed, fit(middle(before)), capacity.max_seqs)
-            first, again = await play_real(real, asks), await play_real(real, asks)
+            first, again = await real.play(asks), await real.play(asks)
             after = await observe(real, step_tok, capacity.max_seqs)
             checks.append(Checked(asks, first, again, [*before, *after]))
             found, before = [*found, *after], after
@@ -252,13 +224,14 @@ async def _measure() -> Measured:
     return Measured(capacity, found, checks, use.foreign_share)
 
 
-def calibrate() -> int:
+def calibrate(*, stepped: bool) -> int:
     """Measure, write `host.toml`, and print how well the simulator tells what was seen; that goes
-    into RESULTS.md, too."""
+    into RESULTS.md, too. `stepped`: by the processor's clock, for a machine that is not quiet."""
     # Not before it is needed: the tests of the arithmetic do without a daemon.
     from tests.perf.results import keep, measured
 
-    seen = asyncio.run(_measure())
+    seen = asyncio.run(_measure(Stepped() if stepped else Served()))
+    clock = "the processor's" if stepped else "the wall's"
     capacity, checks = seen.capacity, seen.checks
     found = middle(seen.found)
     costs = fit(found)
@@ -274,7 +247,10 @@ def calibrate() -> int:
     again = [one for check in checks for one in check.again]
     said = ", ".join(f"{took:.2f}" for took in paces)
     pages = (
-        measured(f"{len(first)} requests, twice; other programs used {seen.others or 0:.0%} of it"),
+        measured(
+            f"{len(first)} requests, twice, by {clock} clock; other programs used "
+            f"{seen.others or 0:.0%} of the machine"
+        ),
         compared(first, again, simulated),
         "Steps of known sizes, and what the fitted costs say of them:",
         fitted(found, costs),

@@ -1,10 +1,10 @@
 """The arithmetic of the calibration; the engine itself is measured by hand."""
 
 import pytest
-from tests.sim.calibrate import Arrival, arrivals, compared, play_simulated, waits_ms
+from tests.sim.calibrate import arrivals, compared, play_simulated, waits_ms
 from tests.sim.costs import Costs
 from tests.sim.profiles import PROFILES
-from tests.sim.real import Seen
+from tests.sim.real import Arrival, Seen
 from tests.sim.run import people_for, standard
 
 COSTS = Costs(20e6, 8e6, 9e6, 3e6, 0.5e6, 200.0, 5e3)
