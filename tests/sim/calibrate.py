@@ -60,8 +60,9 @@ async def observe(real: Real, step_tok: int, seats: int) -> list[Row]:
         for seqs, prompt_tok in MIXED:
             if seqs < seats:
                 read_tok = seqs * (16 + DECODE_TOK / 2)
-                took_ns = await _disturbed_ns(real, seqs, prompt_tok)
+                took_ns, after_ns = await _disturbed_ns(real, seqs, prompt_tok)
                 found.append(Row(mixed(prompt_tok, seqs, read_tok), took_ns))
+                found.append(Row(decoding(seqs, read_tok, change=True), after_ns))
     return found
 
 
@@ -76,12 +77,17 @@ def _steady_ns(seen: Sequence[Seen]) -> list[int]:
     ]
 
 
-async def _disturbed_ns(real: Real, seqs: int, prompt_tok: int) -> float:
-    """The step in which a prompt comes to some who make tokens."""
+async def _disturbed_ns(real: Real, seqs: int, prompt_tok: int) -> tuple[float, float]:
+    """The step in which a prompt comes to some who make tokens, and the next, without it."""
     seen = await real.play([Arrival(0, 16, DECODE_TOK)] * seqs, late=Arrival(0, prompt_tok, 1))
-    # In the first half others begin.
-    late = [one.pieces_ns[DECODE_TOK // 2 - 2 :] for one in seen]
-    return median(max(b - a for a, b in pairwise(pieces_ns)) for pieces_ns in late)
+    found = []
+    for one in seen:
+        # In the first half others begin; after the last there is no next.
+        late = one.pieces_ns[DECODE_TOK // 2 - 2 :]
+        gaps_ns = [after - before for before, after in pairwise(late)]
+        longest = max(range(len(gaps_ns) - 1), key=gaps_ns.__getitem__)
+        found.append((gaps_ns[longest], gaps_ns[longest + 1]))
+    return median(took_ns for took_ns, _ in found), median(after_ns for _, after_ns in found)
 
 
 def arrivals(seed: int, costs: Costs, seats: int) -> list[Arrival]:
@@ -157,7 +163,8 @@ def fitted(found: Sequence[Row], costs: Costs) -> str:
     for shape, took_ns in found:
         said_ns = costs.of(shape)
         what = (f"{shape.steps:g} steps of {shape.seqs / shape.steps:g} sequences, "
-                f"{shape.prompt_tok:g} prompt tokens, {shape.read_tok:g} before")  # fmt: skip
+                f"{shape.prompt_tok:g} prompt tokens, {shape.read_tok:g} before"
+                f"{', after another' * bool(shape.change)}")  # fmt: skip
         body.append((what, f"{took_ns / 1e6:.1f}", f"{said_ns / 1e6:.1f}",
                      f"{said_ns / took_ns:.2f}"))  # fmt: skip
     return rows(("", "measured ms", "fitted ms", "÷"), body)

@@ -17,6 +17,7 @@ class Costs(NamedTuple):
     step_ns: float
     many_ns: float
     mixed_ns: float
+    change_ns: float
     seq_ns: float
     prompt_tok_ns: float
     attend_ns: float
@@ -37,6 +38,7 @@ class Shape(NamedTuple):
     steps: float
     many: float
     mixed: float
+    change: float
     seqs: float
     prompt_tok: float
     attended: float
@@ -50,20 +52,21 @@ class Row(NamedTuple):
     took_ns: float
 
 
-def decoding(seqs: int, read_tok: float) -> Shape:
-    """One step in which everybody makes a token, with so many before it in all."""
-    return Shape(1, seqs > 1, 0, seqs, 0, 0, read_tok)
+def decoding(seqs: int, read_tok: float, *, change: bool = False) -> Shape:
+    """One step in which everybody makes a token, with so many before it in all; `change`: the step
+    before was another."""
+    return Shape(1, seqs > 1, 0, change, seqs, 0, 0, read_tok)
 
 
 def reading(prompt_tok: int, step_tok: int) -> Shape:
-    """A prompt with nobody beside."""
+    """A prompt with nobody beside; if it is several steps, it is whole ones."""
     steps = -(-prompt_tok // step_tok)
-    return Shape(steps, steps, 0, steps, prompt_tok, prompt_tok**2 / 2, 0)
+    return Shape(steps, steps, 0, 1, steps, prompt_tok, prompt_tok**2 / 2, 0)
 
 
 def mixed(prompt_tok: int, seqs: int, read_tok: float) -> Shape:
     """One step with a whole prompt, in which so many others make a token."""
-    return Shape(1, 1, 1, seqs + 1, prompt_tok, prompt_tok**2 / 2, read_tok)
+    return Shape(1, 1, 1, 1, seqs + 1, prompt_tok, prompt_tok**2 / 2, read_tok)
 
 
 def middle(found: Sequence[Row]) -> list[Row]:

@@ -11,6 +11,7 @@ prompt tokens of the others, in order of rank (an engine with priorities) or of 
     + read_ns · tokens before those that the others make
     + many_ns, if it computes more than one token
     + mixed_ns, if it computes prompts, and others make a token
+    + change_ns, if it computes another number of tokens than the step before
 """
 
 from collections import OrderedDict
@@ -39,6 +40,7 @@ class Machine:
     read_ns: float = 0.0
     many_ns: float = 0.0
     mixed_ns: float = 0.0
+    change_ns: float = 0.0
     chunk_tok: int | None = None
     by_rank: bool = True
     cache_tok: int = 0
@@ -54,9 +56,17 @@ class Machine:
         """Prompt tokens of one step at the most."""
         return self.chunk_tok or self.capacity.max_step_tok or 2048
 
-    def cost_ns(self, prompt_tok: int, seqs: int, attended: float = 0.0, read_tok: int = 0) -> int:
+    def cost_ns(
+        self,
+        prompt_tok: int,
+        seqs: int,
+        attended: float = 0.0,
+        read_tok: int = 0,
+        *,
+        changed: bool = False,
+    ) -> int:
         """What a step costs; `attended` is the sum of what is before each prompt token, `read_tok`
-        of what is before those that are made."""
+        of what is before those that are made; `changed`: the step before was another."""
         return round(
             self.step_ns
             + self.seq_ns * seqs
@@ -65,6 +75,7 @@ class Machine:
             + self.read_ns * read_tok
             + self.many_ns * (max(seqs, prompt_tok) > 1)
             + self.mixed_ns * (prompt_tok > 0 and read_tok > 0)
+            + self.change_ns * changed
         )
 
 
@@ -129,6 +140,7 @@ class Engine:
         self._plan: list[tuple[_Sequence, int]] = []
         self._prompts: list[_Sequence] = []
         self._leaving = False
+        self._step_tok = 0
         self._kept: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._kept_tok = 0
 
@@ -184,7 +196,11 @@ class Engine:
             if id in prompts or not s.left_tok
         ]
         read_tok = sum(s.cache_tok for s, _ in self._plan if not s.left_tok)
-        return self.machine.cost_ns(sum(prompts.values()), len(self._plan), attended, read_tok)
+        prompt_tok = sum(prompts.values())
+        before_tok, self._step_tok = self._step_tok, prompt_tok + len(self._plan) - len(prompts)
+        return self.machine.cost_ns(
+            prompt_tok, len(self._plan), attended, read_tok, changed=self._step_tok != before_tok
+        )
 
     def _begin_apart(self) -> int:
         """Each prompt goes forward by what its seat computes while the others make a token."""

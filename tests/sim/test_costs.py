@@ -7,6 +7,7 @@ COSTS = Costs(
     step_ns=20e6,
     many_ns=8e6,
     mixed_ns=9e6,
+    change_ns=5e6,
     seq_ns=3e6,
     prompt_tok_ns=0.5e6,
     attend_ns=200.0,
@@ -14,6 +15,7 @@ COSTS = Costs(
 )
 SHAPES = [
     *(decoding(seqs, seqs * read_tok) for seqs, read_tok in ((1, 30), (2, 30), (8, 30), (4, 500))),
+    decoding(8, 240, change=True),
     *(reading(prompt_tok, 256) for prompt_tok in (32, 128, 256, 512, 1024)),
     *(mixed(64, seqs, seqs * 30) for seqs in (1, 4)),
 ]
@@ -41,9 +43,9 @@ def test_no_cost_is_negative() -> None:
 
 
 def test_a_prompt_alone_is_as_many_steps_as_it_needs() -> None:
-    assert reading(256, 256)[:4] == (1, 1, 0, 1)
-    assert reading(257, 256)[:4] == (2, 2, 0, 2)
-    assert mixed(64, 4, 120)[:4] == (1, 1, 1, 5)
+    assert reading(256, 256)[:5] == (1, 1, 0, 1, 1)
+    assert reading(512, 256)[:5] == (2, 2, 0, 1, 2)
+    assert mixed(64, 4, 120)[:5] == (1, 1, 1, 1, 5)
 
 
 def test_the_pace_is_that_of_most() -> None:

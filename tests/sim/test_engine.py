@@ -89,6 +89,17 @@ def test_what_is_read_is_paid_for_and_company_too() -> None:
     assert step(e) == 10_000 + 100 + 3 * 3
 
 
+def test_a_step_unlike_the_one_before_costs_more() -> None:
+    e, _ = engine(replace(MACHINE, prompt_tok_ns=0, change_ns=700))
+    e.take(work(1, 512 * 2))
+    assert step(e) == 10_000 + 100 + 700
+    assert step(e) == 10_000 + 100
+    assert step(e) == 10_000 + 100 + 700
+    e.take(work(2, 1))
+    assert step(e) == 10_000 + 200 + 700
+    assert step(e) == 10_000 + 100 + 700
+
+
 @pytest.mark.parametrize("by_rank", [True, False])
 def test_prompts_in_order_of_rank_or_of_arrival(by_rank: bool) -> None:
     e, heard = engine(replace(MACHINE, by_rank=by_rank))
