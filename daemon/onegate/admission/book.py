@@ -138,10 +138,13 @@ class Book:
     def _does_not_fit(self, pool: Pool, chosen: Next) -> Binding | None:
         record = chosen.record
         kv_tok = record.kv_tok(pool.capacity)
-        binding = does_not_fit(pool, chosen.rank, record.prefill_tok, kv_tok)
-        if binding is None and not chosen.by_floor:
-            binding = self._slows(pool, chosen.rank)
-        return binding
+        if chosen.by_floor:
+            return does_not_fit(pool, chosen.rank, record.prefill_tok, kv_tok)
+        return self._keeps_out(pool, chosen.rank, record.prefill_tok, kv_tok)
+
+    def _keeps_out(self, pool: Pool, rank: int, prefill_tok: int, kv_tok: int) -> Binding | None:
+        """What keeps a request of this size from starting that no floor puts first."""
+        return does_not_fit(pool, rank, prefill_tok, kv_tok) or self._slows(pool, rank)
 
     def _slows(self, pool: Pool, rank: int) -> Binding | None:
         """Would one sequence more make the steps of a better class longer than it wants them?"""
@@ -195,11 +198,8 @@ class Book:
         """What keeps such a request from starting, were it next."""
         pool, rank = self.pools[model], self.queues[class_].spec.rank
         kv_tok = kv_cost(pool.capacity, prompt_tok, output_tok)
-        return (
-            self._nothing_starts(model, pool)
-            or does_not_fit(pool, rank, prompt_tok, kv_tok)
-            or self._slows(pool, rank)
-        )
+        nothing = self._nothing_starts(model, pool)
+        return nothing or self._keeps_out(pool, rank, prompt_tok, kv_tok)
 
     def in_the_way_of(self, chosen: Next) -> Binding | None:
         """What keeps the one that is next from starting."""
