@@ -108,7 +108,10 @@ def test_it_is_measured_once_for_each_model(pipeline, settings, tmp_path, monkey
     assert len(json.loads(cache.read_text())) == 32
 
 
-@pytest.mark.parametrize("said", [None, [], [1, 2], [1, 2, "x"], [1, 2, -3], [1, 2, None], 7])
+@pytest.mark.parametrize(
+    "said",
+    [None, [], [1, 2], [1, 2, "x"], [1, 2, -3], [1, 2, None], 7, [10**400, 1, 2], [1, 2, 1e300]],
+)
 def test_a_file_that_somebody_has_written_in_is_not_believed(
     pipeline, settings, tmp_path, said, monkeypatch
 ):
