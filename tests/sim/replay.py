@@ -4,7 +4,8 @@ A core that was made the same way and is told the same gives the same effects, s
 of a decision that somebody asks about, and of a change that should not have changed anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from onegate.admission.controller import Controller
@@ -23,6 +24,15 @@ class Replayed:
     lost: int
 
 
+@contextmanager
+def _of_the_log(what: str) -> Iterator[None]:
+    """Whatever the core raises is said with its place."""
+    try:
+        yield
+    except Exception as error:  # a file can tell a core what no daemon would: any error may follow
+        raise Differs(f"{what}: the core has no answer: {error!r}") from error
+
+
 def replay(lines: Iterable[Line]) -> Replayed:
     """Tell a core everything that the log tells. Raises Differs."""
     core: Controller | None = None
@@ -30,17 +40,19 @@ def replay(lines: Iterable[Line]) -> Replayed:
     for line in lines:
         match line:
             case Began(limits, classes, pools):
-                core = Controller(limits, classes, pools)
+                with _of_the_log("the beginning"):
+                    core = Controller(limits, classes, pools)
             case Step(now_ns, event, effects):
                 if core is None:
                     raise Differs("the log begins in the middle")
                 steps += 1
-                said = tuple(core.handle(event, now_ns))
+                with _of_the_log(f"step {steps} at {now_ns}: {event}"):
+                    said = tuple(core.handle(event, now_ns))
+                    core.validate()
                 if said != effects:
                     raise Differs(
                         f"step {steps} at {now_ns}: to {event} it said {effects}, now {said}"
                     )
-                core.validate()
             case WentOn():
                 continue
             case Lost(count):

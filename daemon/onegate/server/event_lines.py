@@ -17,6 +17,7 @@ a prompt or an answer; the core knows only their sizes.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,6 +30,8 @@ from onegate.admission.model import ClassSpec, GateLimits, PoolSpec
 # To be raised when a reader of older lines would be wrong about newer ones.
 VERSION = 1
 EARLIER = ".1"
+# The longest line is a shutdown's, which refuses thousands that wait.
+MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def decode(text: bytes) -> Line:
                 return msgspec.convert(made, Lost)
             case other:
                 raise ValueError(f"no line is called {str(other)[:40]!a}")
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no line of an event log: {error!r}") from error
 
 
@@ -132,11 +135,16 @@ def read(path: str) -> Iterator[Line]:
     line that is none, and OSError.
     """
     with Path(path).open("rb") as file:
-        continued = file.readline() == encode(WentOn())
+        continued = file.readline(MAX_LINE_BYTES) == encode(WentOn())
     for place in (path + EARLIER, path) if continued else (path,):
         with Path(place).open("rb") as file:
-            for number, text in enumerate(file, 1):
+            lines = iter(partial(file.readline, MAX_LINE_BYTES), b"")
+            for number, text in enumerate(lines, 1):
                 if not text.endswith(b"\n"):
+                    if len(text) == MAX_LINE_BYTES:
+                        raise ValueError(
+                            f"{place}:{number}: no line of an event log: it is endless"
+                        )
                     break
                 try:
                     yield decode(text)

@@ -9,6 +9,7 @@ from onegate.admission.effects import Grant
 from onegate.admission.events import Arrived, ClassClosed, Tick
 from onegate.admission.model import GateLimits, RequestSpec
 from onegate.config import Config
+from onegate.server import event_lines
 from onegate.server.event_lines import Began, Line, Lost, Step, WentOn, decode, encode, read
 from onegate.server.translate import class_specs, gate_limits
 
@@ -66,6 +67,8 @@ def test_no_field_can_hold_a_text() -> None:
         b'{"t": "step", "now_ns": 1, "event": {"t": "tick"}, "effects": [{"t": "tick"}]}',
         b'{"t": "lost", "count": "many"}',
         b'{"t": "went_on", "version": 2}',
+        b'{"t": ' + b"[" * 100_000,
+        b'{"t": ' + b'{"t": ' * 100_000,
     ],
 )
 def test_what_is_no_line(text: bytes) -> None:
@@ -105,6 +108,18 @@ def test_a_line_that_is_none_is_named(tmp_path: Path) -> None:
     stored(path, BEGAN)
     path.write_bytes(path.read_bytes() + b"rubbish\n")
     with pytest.raises(ValueError, match=f"{path}:2: "):
+        list(read(str(path)))
+
+
+@pytest.mark.parametrize("lines", [(), (BEGAN, step(1))])
+def test_a_line_without_an_end_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: tuple[Line, ...]
+) -> None:
+    monkeypatch.setattr(event_lines, "MAX_LINE_BYTES", 4096)
+    path = tmp_path / "e"
+    stored(path, *lines)
+    path.write_bytes(path.read_bytes() + b"x" * 10_000)
+    with pytest.raises(ValueError, match=f"{path}:{len(lines) + 1}: .*endless"):
         list(read(str(path)))
 
 
