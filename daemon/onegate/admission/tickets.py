@@ -6,12 +6,14 @@ refused requests form a line outside of the queue. A ticket is good once, for it
 class and a request that is no larger, from `EARLY_NS` before it is due until it expires; bounds are
 wider for it by the share `ticket_grace`, because a rate is a forecast. One that is presented too
 early stays good. Nobody's refusals push the others back by more than his share of the queue: beyond
-it, and for his own quota, he moves a clock of his own.
+it, and for his own quota, he moves a clock of his own. Whether promises are claimed is learned of
+each principal by himself, so that those who never come do not spoil what the others are told.
 
 What newcomers find while tickets are out: they start when they can start at once, and may wait
 while the queue is nearly empty. Else they come after those who were promised room.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -31,13 +33,16 @@ LOW_WATER = 0.25
 JITTER = 0.05
 # How fast it is learned whether promises are claimed: by about this many of them.
 MEMORY = 8
+# In each class so many principals are remembered by whether they came.
+KNOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """A promise to one principal.
 
-    Its clock went on by `behind_ns`: the class's, or the principal's `own`.
+    Its clock went on by `behind_ns`: the class's, or the principal's `own`. `awaited`: newcomers
+    stand back for it.
     """
 
     name: str
@@ -50,6 +55,7 @@ class Ticket:
     expires_ns: int
     behind_ns: int
     own: bool
+    awaited: bool
 
     def covers(self, spec: RequestSpec) -> bool:
         """Is this the request that it was promised to, or a smaller one?"""
@@ -84,6 +90,35 @@ class _Share:
     clock_ns: int = 0
 
 
+class Comers:
+    """Of the promises of one class, the part that somebody came back for, by principal.
+
+    A stranger is taken for what strangers turned out to be, each by his first promise; at first for
+    one who comes.
+    """
+
+    def __init__(self) -> None:
+        self._parts: OrderedDict[str, float] = OrderedDict()
+        self._strangers = 1.0
+
+    def part(self, principal: str) -> float:
+        """What part of this principal's promises is expected to be claimed."""
+        return self._parts.get(principal, self._strangers)
+
+    def learn(self, principal: str, *, claimed: bool) -> None:
+        """One of his promises was claimed, or nobody came for it."""
+        before = self._parts.pop(principal, None)
+        if before is None:
+            before = self._strangers
+            self._strangers += (claimed - before) / MEMORY
+        self._parts[principal] = before + (claimed - before) / MEMORY
+        if len(self._parts) > KNOWN:
+            self._parts.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
 class Tickets:
     """The promises that are out, of all classes."""
 
@@ -91,8 +126,9 @@ class Tickets:
         self._live: dict[str, Ticket] = {}
         self._by_expiry: list[tuple[int, str]] = []
         self._clocks: dict[str, int] = {}
-        # Of a class's promises, the part that somebody came back for; at first all.
-        self._claimed: dict[str, float] = {}
+        self._comers: dict[str, Comers] = {}
+        # By class, those that newcomers stand back for.
+        self._awaited: dict[str, int] = {}
         self._shares: dict[tuple[str, str], _Share] = {}
         self._serial = 0
 
@@ -102,7 +138,7 @@ class Tickets:
     def are_out(self, class_: str, now_ns: int) -> bool:
         """Has a line formed of those who were refused and told to come back, and do they?"""
         self._expire(now_ns)
-        return self._clocks.get(class_, 0) > now_ns and self._claimed.get(class_, 1.0) > 0.5
+        return self._clocks.get(class_, 0) > now_ns and self._awaited.get(class_, 0) > 0
 
     def presented(self, spec: RequestSpec, now_ns: int) -> Ticket | None:
         """The ticket that a request comes with, if it is one for it that has not expired."""
@@ -114,7 +150,7 @@ class Tickets:
 
     def use(self, ticket: Ticket) -> None:
         """The promise is kept."""
-        self._learn(ticket, claimed=True)
+        self._comers[ticket.class_].learn(ticket.principal, claimed=True)
         self._forget(ticket)
 
     def forecast(
@@ -160,6 +196,7 @@ class Tickets:
         if full_up or wait_ns == FARTHEST_NS:
             return due_ns - now_ns, None
         self._shares[key] = share
+        part = self._comers.setdefault(class_, Comers()).part(spec.principal)
         ticket = Ticket(
             name=f"{class_}-{self._serial}",
             class_=class_,
@@ -169,13 +206,15 @@ class Tickets:
             tok=tok,
             due_ns=due_ns,
             expires_ns=due_ns + max(LEAST_LIFE_NS, round(LIFE_SHARE * wait_ns)),
-            # Where few come back, those behind them need not wait as if all did.
-            behind_ns=round(tok / forecast.rate * self._claimed.get(class_, 1.0)),
+            # Whoever seldom comes back, those behind him need not wait as if he did.
+            behind_ns=round(tok / forecast.rate * part),
             own=forecast.own,
+            awaited=part > 0.5 and not forecast.own,
         )
         self._live[ticket.name] = ticket
         heappush(self._by_expiry, (ticket.expires_ns, ticket.name))
         share.tickets += 1
+        self._awaited[class_] = self._awaited.get(class_, 0) + ticket.awaited
         if ticket.own:
             share.clock_ns = forecast.due_ns + ticket.behind_ns
         else:
@@ -193,18 +232,15 @@ class Tickets:
                 self._shares[ticket.class_, ticket.principal].clock_ns -= ticket.behind_ns
             else:
                 self._clocks[ticket.class_] -= ticket.behind_ns
-            self._learn(ticket, claimed=False)
+            self._comers[ticket.class_].learn(ticket.principal, claimed=False)
             self._forget(ticket)
-
-    def _learn(self, ticket: Ticket, *, claimed: bool) -> None:
-        before = self._claimed.get(ticket.class_, 1.0)
-        self._claimed[ticket.class_] = before + (claimed - before) / MEMORY
 
     def _forget(self, ticket: Ticket) -> None:
         del self._live[ticket.name]
         key = ticket.class_, ticket.principal
         share = self._shares[key]
         share.tickets -= 1
+        self._awaited[ticket.class_] -= ticket.awaited
         if not ticket.own:
             share.tok -= ticket.tok
         if not share.tickets:
@@ -216,4 +252,6 @@ class Tickets:
             of = [t for t in self._live.values() if (t.class_, t.principal) == (class_, principal)]
             assert share.tickets == len(of) > 0
             assert share.tok == sum(t.tok for t in of if not t.own)
+        for class_, awaited in self._awaited.items():
+            assert awaited == sum(t.awaited for t in self._live.values() if t.class_ == class_)
         assert sum(share.tickets for share in self._shares.values()) == len(self._live) <= MOST

@@ -11,6 +11,7 @@ from onegate.admission.queue import Backpressure, ClassQueue
 from onegate.admission.tickets import (
     FARTHEST_NS,
     JITTER,
+    KNOWN,
     LEAST_LIFE_NS,
     LIFE_SHARE,
     MEMORY,
@@ -296,7 +297,8 @@ def test_the_time_of_a_promise_that_was_kept_ends_nothing(issue: Issue, tickets:
     tickets.use(ticket)
     clock_ns = tickets._clocks["batch"]
     tickets._expire(ticket.expires_ns)
-    assert (tickets._clocks["batch"], tickets._claimed["batch"]) == (clock_ns, 1.0)
+    assert tickets._clocks["batch"] == clock_ns
+    assert tickets._comers["batch"].part("alice") == 1.0
 
 
 def test_a_promise_that_was_kept_moves_nobody_up(issue: Issue, tickets: Tickets) -> None:
@@ -368,34 +370,81 @@ def test_a_line_of_ones_own_is_nothing_to_others(issue: Issue, tickets: Tickets)
 def test_where_few_come_back_others_are_not_told_to_wait_for_them(
     issue: Issue, tickets: Tickets
 ) -> None:
-    """At first all are thought to come; each that does not takes an eighth of that trust."""
-    names = [issue(f"p{i}")[1] for i in range(6)]
+    """At first all are thought to come; each that does not takes an eighth of that trust, his own
+    and that in strangers."""
+    names = [issue(f"p{i}", tok=40)[1] for i in range(7)]
     ends_ns = max(live(tickets, name).expires_ns for name in names)
-    hint_ns, _ = issue("late", now_ns=ends_ns - S)
+    hint_ns, _ = issue("late", now_ns=ends_ns - S // 4)
     assert hint_ns is not None
     tickets._expire(ends_ns)
-    assert tickets._claimed["batch"] == pytest.approx((1 - 1 / MEMORY) ** 6)
+    part = tickets._comers["batch"].part("z")
+    assert part == pytest.approx((1 - 1 / MEMORY) ** 7)
     _, name = issue("z", now_ns=ends_ns)
     rate = 200 / ends_ns
-    part = tickets._claimed["batch"]
     assert live(tickets, name).behind_ns == pytest.approx(50 / rate * part, rel=0.02)
     assert tickets._clocks["batch"] > ends_ns
     assert not tickets.are_out("batch", ends_ns), "fewer than half of them come"
 
 
+def never_comes(tickets: Tickets, issue: Issue, principal: str, times: int = 2 * MEMORY) -> None:
+    """His promises expire, one after the other."""
+    for _ in range(times):
+        issue(principal, full(0))
+        tickets._expire(10**6 * S)
+
+
 def test_where_they_come_again_the_line_counts_again(issue: Issue, tickets: Tickets) -> None:
-    tickets._claimed["batch"] = 0.4
+    never_comes(tickets, issue, "alice", 7)
+    part = tickets._comers["batch"].part("alice")
+    assert part == pytest.approx((7 / 8) ** 7)
     name = issue()[1]
     assert not tickets.are_out("batch", NOW)
-    for other in ("bob", "carol"):
-        tickets.use(live(tickets, issue(other)[1]))
-    assert tickets._claimed["batch"] == pytest.approx(1 - 0.6 * (7 / 8) ** 2)
+    assert live(tickets, name).behind_ns == round(part * S / 2)
+    for _ in range(2):
+        tickets.use(live(tickets, issue()[1]))
+    assert tickets._comers["batch"].part("alice") == pytest.approx(1 - (1 - part) * (7 / 8) ** 2)
+    assert tickets._comers.keys() == {"batch"}
+    issue()
     assert tickets.are_out("batch", NOW)
-    assert live(tickets, name).behind_ns == round(0.4 * S / 2)
-    assert tickets._claimed.get("loop") is None
 
 
-@pytest.mark.parametrize("what", ["tickets", "tok", "lost"])
+@pytest.mark.parametrize("reason", [Refused.TOKENS_FULL, Refused.PEER_QUOTA])
+def test_who_never_comes_spoils_nobody_elses_promise(
+    issue: Issue, tickets: Tickets, reason: Refused
+) -> None:
+    """Newcomers stand back for bob, and who comes after him is told to."""
+    tickets.use(live(tickets, issue("bob", full(0))[1]))
+    for _ in range(4 * MEMORY):
+        issue("alice", full(0, reason))
+        tickets._expire(10**6 * S)
+    clock_ns = max(NOW, tickets._clocks["batch"])
+    name = issue("bob", full(0))[1]
+    assert live(tickets, name).behind_ns == S // 2
+    assert tickets._clocks["batch"] == clock_ns + S // 2
+    assert tickets.are_out("batch", NOW)
+
+
+def test_who_never_comes_moves_nobody_and_is_not_waited_for(issue: Issue, tickets: Tickets) -> None:
+    never_comes(tickets, issue, "alice", 40)
+    _, name = issue("alice", full(5000))
+    assert live(tickets, name).behind_ns < S // 50
+    assert tickets._clocks["batch"] > NOW
+    assert not tickets.are_out("batch", NOW)
+    issue("bob")
+    assert tickets.are_out("batch", NOW)
+
+
+def test_of_many_who_come_once_the_last_are_remembered(issue: Issue, tickets: Tickets) -> None:
+    for i in range(KNOWN + 5):
+        issue(f"p{i}", full(0))
+        tickets._expire(10**6 * S)
+    comers = tickets._comers["batch"]
+    assert len(comers) == KNOWN
+    assert comers.part("p0") == comers.part("a stranger") < 0.001
+    assert comers.part(f"p{KNOWN + 4}") < 0.001
+
+
+@pytest.mark.parametrize("what", ["tickets", "tok", "awaited", "lost"])
 def test_the_check_sees_what_is_wrong(issue: Issue, tickets: Tickets, what: str) -> None:
     issue()
     share = tickets._shares["batch", "alice"]
@@ -403,6 +452,8 @@ def test_the_check_sees_what_is_wrong(issue: Issue, tickets: Tickets, what: str)
         share.tickets += 1
     elif what == "tok":
         share.tok += 1
+    elif what == "awaited":
+        tickets._awaited["batch"] = 0
     else:
         del tickets._shares["batch", "alice"]
     with pytest.raises(AssertionError):
