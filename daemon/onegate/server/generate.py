@@ -147,7 +147,8 @@ def lease(session: Session, message: m.Lease) -> None:
                 del session.leases[message.id]
             if usage is not None:
                 live.prompt_tok, live.output_tok = usage.prompt_tok, usage.output_tok
-                permit.produced(usage.output_tok)
+                # Nobody checks what a delegate says, and shares and floors are reckoned in it.
+                permit.produced(min(usage.output_tok, message.max_tok))
             permit.settle(finished=True)
         live.client.send(m.Ack(id=live.id, verb="settle"))
 

@@ -181,6 +181,12 @@ class Relay:
 
     def _accepted(self, item: Accepted, permit: Permit) -> None:
         plan, live = self._plan, self._live
+        context_tok = plan.pool.capacity.max_context_tok
+        if item.prompt_tok is not None and item.prompt_tok > context_tok:
+            raise EngineMalformed(
+                f"the engine says that the prompt is {item.prompt_tok} tokens, and its context "
+                f"holds {context_tok}"
+            )
         live.phase = Phase.PREFILL
         live.work.accepted(item.prompt_tok or live.prompt_tok, live.output_tok, item.cached_tok)
         if item.prompt_tok is not None:
@@ -189,7 +195,13 @@ class Relay:
             self._sizes.learn(plan.pool.model, plan.n_bytes, plan.n_messages, item.prompt_tok)
 
     def _take(self, chunk: EngineChunk, permit: Permit) -> None:
-        live = self._live
+        live, max_tok = self._live, self._plan.request.max_tokens
+        # Every share and floor is reckoned in tokens: what an engine makes up is nobody's.
+        if live.output_tok + chunk.n_tok > max_tok:
+            raise EngineMalformed(
+                f"the engine says that it made {live.output_tok + chunk.n_tok} tokens, and "
+                f"{max_tok} is the most that was asked for"
+            )
         live.phase = Phase.DECODE
         live.work.produced()
         self._answer.add(chunk, clock.monotonic_ns())

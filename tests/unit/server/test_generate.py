@@ -18,6 +18,7 @@ from onegate.protocol.content import FunctionSpec, ImagePart, Message, Params, T
 from onegate.protocol.errors import Phase, Reason
 from onegate.server import generate as generate_module
 from onegate.server import progress as progress_module
+from onegate.server.gate import Permit
 from onegate.server.outcome import Outcome
 
 Box = Any  # of conftest.py
@@ -284,6 +285,22 @@ async def test_a_lease_is_settled(box: Box) -> None:
     (line,) = box.ends()
     assert (line["outcome"], line["prompt_tok"], line["out_tok"]) == ("finished", "11", "5")
     assert box.services.accounts.of("loop").admitted == 1
+
+
+async def test_a_lease_counts_for_what_it_was_at_most(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In shares and floors; what it says is in the table of use."""
+    told: list[int] = []
+    monkeypatch.setattr(Permit, "produced", lambda _, tok: told.append(tok))
+    client = box.greeted(uid=2000)
+    for id, said_tok in ((1, 5), (2, 2**32 - 1)):
+        await leased(box, client, id, max_tok=9)
+        client.say(m.Settle(id=id, usage=Usage(prompt_tok=7, output_tok=said_tok)))
+        await box.quiet()
+    assert told == [5, 9]
+    (row,) = box.services.usage.rows()
+    assert row.output_tok == 5 + 2**32 - 1
 
 
 async def test_a_lease_without_figures_is_settled_too(box: Box) -> None:

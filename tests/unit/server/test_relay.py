@@ -268,6 +268,36 @@ async def test_an_engine_that_fails_one_request_may_be_tried_again(case: Case) -
     assert case.listen()[-1].retryable is True
 
 
+@pytest.mark.parametrize("said", ["prompt", "piece", "sum"])
+async def test_tokens_that_cannot_be_are_counted_for_nobody(case: Case, said: str) -> None:
+    """A floor would pay for them, before everybody who waits."""
+    run = await case.start(params=Params(max_tokens=4), class_="interactive")
+    context_tok = case.box.engine.infos["tiny"].capacity.max_context_tok
+    match said:
+        case "prompt":
+            run.say(Accepted(prompt_tok=context_tok + 1))
+        case "piece":
+            run.say(EngineChunk(n_tok=2**32 - 1, text="Be"))
+        case "sum":
+            run.say(EngineChunk(n_tok=4, text="Be"), EngineChunk(n_tok=1, text="cause"))
+    await case.box.quiet()
+    failed = case.listen()[-1]
+    assert failed.reason is Reason.ENGINE_FAILED
+    assert "the engine says" in failed.message
+    (row,) = case.box.services.usage.rows()
+    assert row.output_tok == (4 if said == "sum" else 0)
+    case.box.all_is_given_back()
+
+
+async def test_an_engine_may_use_all_that_it_was_given(case: Case) -> None:
+    run = await case.start(params=Params(max_tokens=4))
+    run.accept(prompt_tok=case.box.engine.infos["tiny"].capacity.max_context_tok)
+    run.say(EngineChunk(n_tok=4, text="Because."))
+    run.finish()
+    await case.box.quiet()
+    assert case.listen()[-1].usage.output_tok == 4
+
+
 async def test_an_engine_that_is_away_is_tried_three_times(case: Case) -> None:
     tried = []
 
