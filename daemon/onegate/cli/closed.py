@@ -21,7 +21,8 @@ def _until(until_ms: int | None) -> str:
     if until_ms is None:
         return "until it is ended by hand"
     try:
-        return f"until {datetime.fromtimestamp(until_ms / 1000):%Y-%m-%d %H:%M:%S}"
+        # To the nearest second: a time of a clock that runs on comes back a millisecond off.
+        return f"until {datetime.fromtimestamp(round(until_ms / 1000)):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):  # beyond the calendar's end
         return "for longer than there are dates"
 

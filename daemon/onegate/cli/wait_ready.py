@@ -25,7 +25,8 @@ def wait_ready(
     json: Json = False,
     socket: Socket = None,
 ) -> int:
-    """Wait until a model is loaded and requests are taken. Exit code 69 if that takes too long.
+    """Wait until requests are taken and a model is loaded, or would be by the first of them. Exit
+    code 69 if that takes too long.
 
     **Examples**
 
@@ -76,6 +77,10 @@ def judge(status: Status, model: str | None) -> tuple[str | None, str]:
     for pool in pools:
         if pool.state == "ready":
             return pool.model, ""
+    # Nobody loads what was unloaded but whoever asks for it: to wait for that would be for ever.
+    cold = next((pool.model for pool in pools if pool.state == "cold"), None)
+    if cold is not None and not any(pool.state == "loading" for pool in pools):
+        return cold, ""
     states = ", ".join(
         f"{pool.model} is {released(pool) if pool.state == 'released' else pool.state}"
         + (f" ({pool.error})" if pool.error else "")

@@ -276,6 +276,15 @@ def check_complete() -> None:
     access.check_complete(set(HANDLERS))
 
 
+def _class_of(session: Session, message: m.Generate | m.Lease) -> str:
+    """The class in which it would have been; one that it may not have counts for the usual one."""
+    try:
+        asked = session.class_for(message.class_)
+    except RequestEnded:
+        asked = session.decision.class_
+    return session.services.treatment(session.principal, session.decision.flow, asked).class_
+
+
 def dispatch(session: Session, message: Any) -> None:
     """Carry out one request of a connection that has said hello."""
     try:
@@ -289,7 +298,7 @@ def dispatch(session: Session, message: Any) -> None:
     except RequestEnded as error:
         if isinstance(message, m.Generate | m.Lease):
             session.services.refused_on_arrival(
-                session.principal, session.decision.class_, error.ending.reason
+                session.principal, _class_of(session, message), error.ending.reason
             )
         session.refuse(message.id, error.ending)
     except FrameTooLarge as error:

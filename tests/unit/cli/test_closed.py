@@ -3,15 +3,18 @@
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from onegate.cli.closed import paused, released, warn
 from onegate.protocol.messages import Notice
 
 UNTIL_MS = round(datetime(2030, 1, 31, 22, 0).timestamp() * 1000)
 
 
-def test_a_class(given: Any) -> None:
+@pytest.mark.parametrize("off_ms", [-2, 0, 2])
+def test_a_class(given: Any, off_ms: int) -> None:
     assert paused(given.cls(paused=True)) == "paused until it is ended by hand"
-    until = given.cls(paused=True, paused_until_ms=UNTIL_MS)
+    until = given.cls(paused=True, paused_until_ms=UNTIL_MS + off_ms)
     assert paused(until) == "paused until 2030-01-31 22:00:00"
 
 

@@ -48,6 +48,22 @@ def test_what_is_missing_is_said(given: Any, more: Any, model: str | None, why: 
     assert why in text
 
 
+@pytest.mark.parametrize(
+    ("states", "ready"),
+    [(["cold"], "m0"), (["cold", "ready"], "m1"), (["cold", "loading"], None), (["failed"], None)],
+)
+def test_what_the_first_request_loads_is_not_waited_for(
+    given: Any, states: list[str], ready: str | None
+) -> None:
+    pools = [given.pool(model=f"m{i}", state=state) for i, state in enumerate(states)]
+    assert judge(given.status(pools=pools), None)[0] == ready
+
+
+def test_another_model_that_is_not_loaded_is_not_waited_for(given: Any) -> None:
+    pools = [given.pool(), given.pool(model="other", state="cold")]
+    assert judge(given.status(pools=pools), "other") == ("other", "")
+
+
 def test_the_engines_own_words_are_passed_on(given: Any) -> None:
     status = given.status(pools=[given.pool(state="failed", error="out of memory")])
     assert judge(status, None) == (None, "tiny is failed (out of memory)")

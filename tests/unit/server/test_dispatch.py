@@ -8,6 +8,7 @@ import pytest
 
 from onegate import clock
 from onegate.admission.model import Binding, Refusal, Refused, Verdict
+from onegate.config.classes import SHIPPED_CLASSES
 from onegate.engines.base import PoolState
 from onegate.protocol import messages as m
 from onegate.protocol.content import Usage
@@ -79,6 +80,24 @@ async def test_a_handler_that_is_not_built_says_so(box: Box, message: Any) -> No
     with pytest.raises(RequestEnded) as error:
         HANDLERS[type(message)](box.greeted().session, message)
     assert error.value.ending.reason is Reason.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("asked", "counted"),
+    [(None, "loop"), ("batch", "batch"), ("interactive", "interactive"), ("nobodys", "loop")],
+)
+async def test_a_refusal_counts_for_the_class_that_was_asked_for(
+    box: Box, asked: str | None, counted: str
+) -> None:
+    client = box.greeted()
+    client.say(m.Lease(id=1, prompt_tok=1, max_tok=1, class_=asked))
+    (failed,) = client.heard()
+    assert failed.reason is Reason.PERMISSION
+    rejected = {cls.name: box.services.accounts.of(cls.name).rejected for cls in SHIPPED_CLASSES}
+    assert {name: sum(counts.values()) for name, counts in rejected.items() if counts} == {
+        counted: 1
+    }
+    assert [row.class_ for row in box.services.usage.rows()] == [counted]
 
 
 # --- cancel and settle ----------------------------------------------------------------------------
