@@ -15,10 +15,13 @@ from onegate.bench.read import lasting, load_scenario
 from onegate.bench.report import Document
 from onegate.bench.targets.spec import Spec, engine_text
 
+# People are rarer than tokens: it takes that many windows to see enough of them.
+WINDOWS = 4
+
 
 def varied(settings: list[str], repeats: int, window_s: float, *, noise: bool) -> Document:
     """`onegate bench flood --on embedded --vary` over these, on daemons of this script's own."""
-    scenario = lasting(load_scenario("flood"), 4 * window_s)
+    scenario = lasting(load_scenario("flood"), WINDOWS * window_s)
     with ExitStack() as stack:
         sides = {}
         for side, setting in zip("ABCDEFGH", settings, strict=False):

@@ -266,13 +266,15 @@ def generator(repeats: int, window_s: float) -> Iterator[Row]:
 
 
 Figure = Callable[[int, float], Iterator[Row]]
-GROUPS: dict[str, tuple[str, tuple[Figure, ...]]] = {
+# Titles, how many windows long a repeat is, and what is measured.
+GROUPS: dict[str, tuple[str, int, tuple[Figure, ...]]] = {
     "gate": (
         "The gate itself",
+        1,
         (closed_form, generator, throughput, added_ttft, crowd, daemon_cpu, loops),
     ),
-    "flood": ("A person beside a flood", (flood.flood,)),
-    "frontier": ("The frontier", (flood.frontier,)),
+    "flood": ("A person beside a flood", flood.WINDOWS, (flood.flood,)),
+    "frontier": ("The frontier", flood.WINDOWS, (flood.frontier,)),
 }
 
 
@@ -281,20 +283,21 @@ def main() -> None:
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
     parser.add_argument("--quick", action="store_true", help="few and short repeats")
     parser.add_argument("--repeats", type=int, help="how many, instead")
+    parser.add_argument("--window", type=float, help="seconds of a repeat, instead")
     parser.add_argument("--print", action="store_true", help="do not write the file")
     arguments = parser.parse_args()
     if unknown := set(arguments.groups) - set(GROUPS):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     repeats, window_s = (2, 5.0) if arguments.quick else (5, 15.0)
-    repeats = arguments.repeats or repeats
+    repeats, window_s = arguments.repeats or repeats, arguments.window or window_s
     for name in arguments.groups or GROUPS:
-        title, figures = GROUPS[name]
+        title, times, figures = GROUPS[name]
         rows: list[Row] = []
         for figure in figures:
             for row in figure(repeats, window_s):
                 sys.stderr.write(f"{row.figure}: {row.measured} {row.bar}\n")
                 rows.append(row)
-        text = section(rows, f"{repeats} repeats of {window_s:g} s")
+        text = section(rows, f"{repeats} repeats of {times * window_s:g} s")
         if arguments.print:
             sys.stdout.write(text)
         else:
