@@ -66,7 +66,13 @@ def plan(book: Book, pool: Pool, now_ns: int) -> Plan:
 
 def for_switch(book: Book, model: str) -> Plan:
     """Whom to stop so that this pool can be loaded for its best waiting request: everybody else,
-    or nobody where somebody has to finish."""
+    or nobody where somebody has to finish.
+
+    Nor for a load that was asked for in vain: it has to wait for its turn behind those who wait, so
+    whoever is stopped for it would start again.
+    """
+    if book.pools[model].load_asked_ns is not None:
+        return NOBODY
     best = book.best_for(book.pools[model])
     if best is None or not book.queues[best.record.spec.class_].spec.preempts:
         return NOBODY

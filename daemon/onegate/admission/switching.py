@@ -10,8 +10,12 @@ somebody of a better rank wants it than any who wait for a loaded one, and other
 A turn comes that long after the arrival, or after the pool last served somebody or failed to load.
 Once ready, a pool keeps its place for the window, or while something waits for it: against its own
 rank always, so that a switch that was paid for is used, and against better ranks only when it was
-loaded by its floor. Work of the loaded pools ends first, and none is started meanwhile, so that no
-request is lost to a switch.
+loaded by its floor, and then also while something runs in it. Work of the loaded pools ends first,
+and none is started meanwhile, so that no request is lost to a switch.
+
+Whoever is stopped for a switch waits again, and must not be what puts the switch off: it would be
+started and stopped for ever. So what holds a pool in its place against better ranks holds it for
+what waits and for what runs.
 """
 
 from collections.abc import Callable, Iterable
@@ -85,21 +89,21 @@ def choose(
         if pool.spec.state is PoolState.LOADING:
             return NO_CHOICE  # one at a time
         want = want_of(pool)
+        if pool.ready and pool.in_turn and (want is not None or pool.ledger.seats):
+            held_ns = max(held_ns, pool.ready_since_ns + window_ns)
         if want is None:
             continue
         if pool.spec.state is PoolState.COLD:
             cold.append(want)
         elif pool.ready:
             kept_ns = max(kept_ns, pool.ready_since_ns + window_ns)
-            if pool.in_turn:
-                held_ns = max(held_ns, pool.ready_since_ns + window_ns)
             if best_loaded is None or want.rank < best_loaded:
                 best_loaded = want.rank
     wake_ns: int | None = None
     for want in sorted(cold, key=lambda want: (want.rank, want.record.seq)):
         # One that was asked for in vain waits for its turn, whoever wants it.
         if best_loaded is None:
-            due_ns = now_ns
+            due_ns = held_ns
         elif want.rank < best_loaded and want.pool.load_asked_ns is None:
             due_ns = held_ns
         else:

@@ -195,6 +195,19 @@ def test_a_pool_that_nobody_wants_any_more_is_not_kept(
     assert choice([b], unwanted).target is b.pool
 
 
+def test_a_floors_turn_is_held_by_what_runs(
+    wanted: Callable[..., Want], pool_spec: Callable[..., Any]
+) -> None:
+    running = Pool(pool_spec("a"))
+    running.ledger.charge(7, rank=1, kv_tok=0, prompt_tok=0)
+    b = wanted("b")
+    running.ready_since_ns = NOW
+    assert choice([b], running).target is b.pool, "its rank alone has brought it"
+    running.in_turn = True
+    assert choice([b], running) == Choice(None, NOW + WINDOW)
+    assert choice([b], running, now_ns=NOW + WINDOW).target is b.pool
+
+
 def test_a_load_that_was_asked_for_is_waited_for(
     wanted: Callable[..., Want], pool_spec: Callable[..., Any]
 ) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from onegate.admission import events as ev
-from onegate.admission.effects import Grant, LoadPool, Queue
-from onegate.admission.model import Binding, PoolState
+from onegate.admission.effects import Grant, LoadPool, Preempt, Queue
+from onegate.admission.model import Binding, PoolState, Resume
 from onegate.admission.switching import LOAD_ANSWER_NS
 
 S = 10**9
@@ -193,6 +193,42 @@ def test_a_turn_ends_when_nobody_wants_it_any_more(core: Any, make: Any) -> None
     c.end(1)
     assert switch(c, make, "a", "b") == [Grant(4)]
     assert c.end(4) == [LoadPool("a")]
+
+
+def test_a_turn_is_used_by_what_runs_where_others_may_stop_it(core: Any, make: Any) -> None:
+    """Until the window ends. Stopped at once it would wait again, hence start again, for ever."""
+    c = core(
+        make.pool("a", switch_ns=5 * S),
+        make.pool("b", COLD, switch_ns=5 * S),
+        classes=make.preempting(batch={"floor_share": 0.1}),
+    )
+    for rid in (1, 2):
+        c.arrive(rid, "chat", pool="a")
+    c.arrive(4, "batch", pool="b", resume=Resume.EXACT)
+    c.now = 10 * TURN_NS
+    assert c.end(1) == [LoadPool("b")]
+    assert switch(c, make, "a", "b") == [Grant(4)]
+    assert c.tell(ev.Produced(4, 3)) == []
+    ends_ns = c.now + 30 * S
+    assert c.controller.next_wake_ns() == ends_ns
+    c.now = ends_ns - 1
+    assert c.arrive(3, "chat", pool="a") == [Queue(3)]
+    assert c.wake() == [Preempt(4)]
+    assert c.tell(ev.Requeued(4, 3)) == [LoadPool("a")]
+
+
+def test_nobody_is_stopped_for_a_load_that_was_asked_for_in_vain(core: Any, make: Any) -> None:
+    c = core(
+        make.pool("a", switch_ns=5 * S),
+        make.pool("b", COLD, switch_ns=5 * S),
+        classes=make.preempting(),
+    )
+    assert c.arrive(1, "chat", pool="b") == [LoadPool("b"), Queue(1)]
+    assert c.arrive(2, "batch", pool="a", resume=Resume.EXACT) == [Queue(2)]
+    assert c.wake() == [Grant(2)]
+    assert c.now == LOAD_ANSWER_NS
+    assert c.tell(ev.Produced(2, 3)) == c.tell(ev.Tick()) == []
+    assert c.end(2, 3) == [LoadPool("b")]
 
 
 def test_a_pool_that_was_loaded_in_vain_keeps_its_turn(core: Any, make: Any) -> None:
