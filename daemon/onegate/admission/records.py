@@ -175,11 +175,14 @@ class Pool:
     _weigh_ns: int = 0
     _unready_since_ns: int | None = None
     _unready_ns: int = 0
+    _loading_since_ns: int | None = None
 
     def __post_init__(self) -> None:
         if not self.ready:
             # Only differences of the unready time are used, so any beginning will do.
             self._unready_since_ns = 0
+        if self.spec.state is PoolState.LOADING:
+            self._loading_since_ns = 0  # nobody knows, and nobody is refused for it
 
     @property
     def ready(self) -> bool:
@@ -198,6 +201,10 @@ class Pool:
     def become(self, spec: PoolSpec, now_ns: int) -> None:
         """The engine says that this is the pool now."""
         was_ready = self.ready
+        if spec.state is not PoolState.LOADING:
+            self._loading_since_ns = None
+        elif self._loading_since_ns is None:
+            self._loading_since_ns = now_ns
         if spec.identity != self.spec.identity:
             self.pace.forget()
             self.lengths.forget()
@@ -270,11 +277,10 @@ class Pool:
 
     def loading_ns(self, now_ns: int) -> int:
         """For how long it has been loading, of its own or asked to; 0 if it is not."""
-        if self.load_asked_ns is not None:
-            return now_ns - self.load_asked_ns
-        if self.spec.state is PoolState.LOADING and self._unready_since_ns is not None:
-            return now_ns - self._unready_since_ns
-        return 0
+        since_ns = self.load_asked_ns
+        if since_ns is None:
+            since_ns = self._loading_since_ns
+        return 0 if since_ns is None else now_ns - since_ns
 
     @property
     def unready_settled_ns(self) -> int | None:

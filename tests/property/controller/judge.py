@@ -217,16 +217,17 @@ def load_is_too_late(world: World, spec: RequestSpec) -> bool:
         return False
     if spec.ttft_deadline_ns is None or not spec.ttft_is_own:
         return False
-    since = world.now if pool.asked_at is None else pool.asked_at
+    since = pool.loading_at if pool.asked_at is None else pool.asked_at
+    if since is None:
+        since = world.now
     return since + pool.spec.switch_cost_ns > spec.ttft_deadline_ns
 
 
 def promised(world: World, spec: RequestSpec, no: Refusal, coming: Coming | None) -> None:
-    """A hint and a ticket for later; one that comes early keeps what it has."""
+    """A hint and a ticket for later; one that comes early keeps what it has, and so does one that
+    is too large."""
     assert no.retry_after_ns is None or no.retry_after_ns >= 0
-    too_large = coming is not None and coming.full is Refused.TOO_LARGE
-    room = no.reason in ROOM | {Refused.DISPLACED, Refused.WONT_MEET_DEADLINE}
-    if not room and not too_large:
+    if no.reason not in ROOM | {Refused.DISPLACED, Refused.WONT_MEET_DEADLINE}:
         assert no.ticket is None
         return
     if coming is not None and coming.ticket is not None:

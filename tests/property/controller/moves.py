@@ -209,3 +209,7 @@ def become(world: World, spec: PoolSpec) -> None:
         known.since = world.now
     if spec.state not in (PoolState.COLD, PoolState.LOADING):
         known.asked = known.asked_at = None
+    if spec.state is not PoolState.LOADING:
+        known.loading_at = None
+    elif known.loading_at is None:
+        known.loading_at = world.now

@@ -113,9 +113,14 @@ class PoolModel:
     since: int | None = None
     asked: int | None = None  # and no answer is overdue
     asked_at: int | None = None
+    loading_at: int | None = None
     kept: list[int] = field(default_factory=list)
     told: int = 0  # words about output
     computed: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.spec.state is PoolState.LOADING:
+            self.loading_at = 0
 
     def unready_at(self, now: int) -> int:
         return self.unready + (0 if self.since is None else now - self.since)
@@ -363,7 +368,7 @@ class World:
         step_ns = self.step_ns(r.spec.pool, len(seated) + 1)
         if step_ns is None or by_floor:
             return None
-        here = {h.spec.class_ for h in self.live.values() if h.where == "held"}
+        here = {h.spec.class_ for h in seated if h.where == "held"}
         targets = [c.itl_target_ns for c in self.ranked()[:rank] if c.name in here]
         return "itl" if any(each is not None and step_ns > each for each in targets) else None
 
