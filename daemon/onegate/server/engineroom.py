@@ -99,11 +99,14 @@ class EngineRoom:
                     # The pool's own state may say so too; the journal gets the sentence.
                     said = str(error)
                     self._log.event(Event.POOL_CHANGED, model=model, state="failed", detail=said)
-            if not self._still_cold(model):
+            if not self._still_wanted(model):
                 return
             await asyncio.sleep(AGAIN_S)
 
-    def _still_cold(self, model: str) -> bool:
-        """Is it wanted, and has it neither begun to load nor failed?"""
+    def _still_wanted(self, model: str) -> bool:
+        """Has it neither begun to load, in an engine that lives, nor failed?"""
+        wanted = {PoolState.COLD}
+        if self._engine.health().state == "starting":
+            wanted.add(PoolState.LOADING)  # in one that has died over it
         pools = map(self._release.seen, self._engine.pools())
-        return any(pool.model == model and pool.state is PoolState.COLD for pool in pools)
+        return any(pool.model == model and pool.state in wanted for pool in pools)

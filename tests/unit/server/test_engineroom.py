@@ -8,7 +8,14 @@ import pytest
 
 from onegate.admission.model import PoolState as CoreState
 from onegate.admission.switching import LOAD_ANSWER_NS
-from onegate.engines.base import EngineBroke, EngineLost, EngineUnavailable, PoolChanged, PoolState
+from onegate.engines.base import (
+    EngineBroke,
+    EngineLost,
+    EngineUnavailable,
+    Health,
+    PoolChanged,
+    PoolState,
+)
 from onegate.protocol.errors import NoticeCode
 from onegate.server import engineroom as engineroom_module
 
@@ -150,6 +157,22 @@ async def test_an_engine_that_is_being_started_is_asked_again(cold: Box) -> None
     assert cold.pool.state is CoreState.READY
     assert len(cold.services.tasks) == 0
     assert cold.log.getvalue().count("the engine is starting") == 1
+
+
+async def test_a_load_that_the_engine_died_over_is_asked_for_again(
+    cold: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it loads until it has been started anew, and then does not."""
+    monkeypatch.setattr(cold.engine, "health", lambda: Health(state="starting"))
+    cold.room.load("tiny")
+    await cold.quiet()
+    cold.change(state=PoolState.LOADING)
+    asked = len(cold.engine.loads)
+    await cold.quiet()
+    assert len(cold.engine.loads) > asked
+    cold.engine.on_load = None
+    await cold.quiet()
+    assert len(cold.services.tasks) == 0
 
 
 @pytest.mark.parametrize("state", [PoolState.LOADING, PoolState.READY, PoolState.FAILED])
