@@ -361,8 +361,8 @@ pytest_tier() { # NAME BUDGET_S FOLDER...
   fi
   say "== $name"
   rm -f "$tally"
-  ONEGATE_TEST_TALLY=$tally "$python" -m pytest -q -o "cache_dir=$venv/cache/pytest" "$@" ||
-    status=$?
+  ONEGATE_TEST_TALLY=$tally "$python" -m pytest -q -o "cache_dir=$venv/cache/pytest" \
+    ${distribution:+-n 2 --dist "$distribution"} "$@" || status=$?
   [ -e "$tally" ] || : >"$tally"
   passed=$(awk '$1 == "passed" {n += $2} END {print n + 0}' "$tally")
   failed=$(awk '$1 == "failed" {n += $2} END {print n + 0}' "$tally")
@@ -377,7 +377,8 @@ pytest_tier() { # NAME BUDGET_S FOLDER...
 # The same on two workers: tests of one process leave a core idle, and those that wait for processes
 # and for time leave both.
 side_by_side() { # DISTRIBUTION NAME BUDGET_S FOLDER...
-  PYTEST_ADDOPTS="${PYTEST_ADDOPTS-} -n 2 --dist $1" pytest_tier "${@:2}"
+  local distribution=$1
+  pytest_tier "${@:2}"
 }
 
 # Budgets in seconds, for two cores. The unit tier runs with asyncio's debug mode, the tiers with a

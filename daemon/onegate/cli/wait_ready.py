@@ -25,8 +25,9 @@ def wait_ready(
     json: Json = False,
     socket: Socket = None,
 ) -> int:
-    """Wait until requests are taken and a model is loaded, or would be by the first of them. Exit
-    code 69 if that takes too long.
+    """Wait until requests are taken and a model is loaded, or would be by the first of them.
+
+    Exit code 69 if that takes too long.
 
     **Examples**
 
