@@ -78,8 +78,8 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Appends `passed N`, `failed N` and `skipped REASON` lines to the file ONEGATE_TEST_TALLY."""
     tally = os.environ.get("ONEGATE_TEST_TALLY")
-    if not tally:
-        return
+    if not tally or hasattr(terminalreporter.config, "workerinput"):
+        return  # of tests side by side the one that spreads them counts
     stats = terminalreporter.stats
     failed = len(stats.get("failed", ())) + len(stats.get("error", ()))
     lines = [f"passed {len(stats.get('passed', ()))}", f"failed {failed}"]

@@ -281,6 +281,7 @@ async def test_no_more_is_said_to_be_cached_than_is(tmp_path):
         kv_tok=1024,
         max_seqs=2,
         max_step_tok=step_tok,
+        step_target_ms=None,
         prefix_cache=True,
     )
     engine = EmbeddedEngine(settings, open_pipeline, version="1", digest_cache=tmp_path / "d")

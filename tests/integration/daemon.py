@@ -125,7 +125,9 @@ class Observed:
     def figures_with(self, watch: Raw) -> Figures:
         """The same once `watch` is the only connection left: comparable to the last descriptor."""
         self.wait(lambda: watch.status()["gate"]["sessions"] == 1)
-        for _ in range(3):  # the loop closes a descriptor some turns after its session has gone
+        # The loop closes a descriptor some turns after its session has gone, or its host has died.
+        for _ in range(20):
+            time.sleep(0.02)
             watch.status()
         return self.figures()
 

@@ -14,10 +14,14 @@ from onegate.server.event_lines import Began, Step, read
 SECRET = "the-words-of-a-prompt"
 
 
-def busy(gate: Observed, seed: int) -> None:
+def busy(gate: Observed, seats: int) -> None:
     """Requests of all classes, some of which end otherwise, and a class that is closed."""
-    dice = random.Random(seed)
+    dice = random.Random(seats)
     with gate.greeted() as raw, gate.greeted() as leaves:
+        for id in range(100, 101 + seats):  # the last finds no seat, and leaves while it waits
+            raw.ask(id, f"[[tokens:400]] {SECRET}", params={"max_tokens": 400})
+        raw.say("cancel", id=id)
+        assert raw.end(id)["reason"] == "cancelled"
         for id in range(60):
             tok = dice.randint(1, 40)
             link = leaves if id % 7 == 0 else raw
