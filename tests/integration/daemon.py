@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
