@@ -660,16 +660,22 @@ def test_what_a_stop_costs_is_counted_for_whose_work_it_was(
 LONG = "The sea is wide. " * 60 + SEA
 
 
+def stopped_once(raw: Raw, other: Raw) -> Answer:
+    """The end of a long prompt's answer, which was stopped for a person after 20 pieces."""
+    batch(raw, prompt=LONG, params=GREEDY)
+    seen(raw, BATCH, 20)
+    person(other, tok=4)
+    assert other.end(PERSON)["t"] == "done"
+    done = raw.end(BATCH)
+    assert done["timings"]["preempted"] == 1
+    return done
+
+
 @pytest.mark.slow
 def test_real_work_that_was_stopped_is_found_in_the_cache(real: Observed) -> None:
     with real.greeted() as raw, real.greeted() as other:
         before = used(real)
-        batch(raw, prompt=LONG, params=GREEDY)
-        seen(raw, BATCH, 20)
-        person(other, tok=4)
-        assert other.end(PERSON)["t"] == "done"
-        done = raw.end(BATCH)
-        assert done["timings"]["preempted"] == 1
+        done = stopped_once(raw, other)
         prompt_tok = done["usage"]["prompt_tok"]
         assert prompt_tok > 200
         taken = more(real, before)
@@ -688,12 +694,7 @@ def test_real_work_that_was_stopped_is_found_in_the_cache(real: Observed) -> Non
 def test_real_work_without_a_cache_is_computed_again(uncached: Observed) -> None:
     with uncached.greeted() as raw, uncached.greeted() as other:
         before = used(uncached)
-        batch(raw, prompt=LONG, params=GREEDY)
-        seen(raw, BATCH, 20)
-        person(other, tok=4)
-        assert other.end(PERSON)["t"] == "done"
-        done = raw.end(BATCH)
-        assert done["timings"]["preempted"] == 1
+        done = stopped_once(raw, other)
         taken = more(uncached, before)
         assert (taken["told_tok"], taken["discarded_tok"]) == (0, 0)
         assert taken["recomputed_tok"] >= done["usage"]["prompt_tok"] + 19

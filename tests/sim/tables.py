@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from tests.sim.bars import BARS, Bar, Values
-from tests.sim.cost import WAITING, costs
+from tests.sim.decisions import WAITING, costs
 from tests.sim.figures import median
 from tests.sim.run import Protection, protection
 from tests.sim.variants import Setup

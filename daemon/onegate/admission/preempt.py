@@ -83,7 +83,7 @@ def for_switch(book: Book, model: str) -> Plan:
             record = book.records[rid]
             if record.state is State.PREEMPTING:
                 continue
-            if not may_stop(book, record, best.rank, None) or is_protected(pool, record):
+            if not _stoppable(book, record, best.rank, None) or is_protected(pool, record):
                 return NOBODY
             if not again.allows(record):
                 return NOBODY
@@ -121,16 +121,17 @@ def overshooting(book: Book, pool: Pool) -> Record | None:
 
 def may_stop(book: Book, record: Record, rank: int, waited_ns: int | None) -> bool:
     """May it be stopped for a request of that rank that has waited so long (None: long enough)?"""
-    queue = book.queues[record.spec.class_]
-    spec = queue.spec
+    return _stoppable(book, record, rank, waited_ns) and _Again(book).allows(record)
+
+
+def _stoppable(book: Book, record: Record, rank: int, waited_ns: int | None) -> bool:
+    """The same, whatever its class may still have done again."""
+    spec = book.queues[record.spec.class_].spec
     if not spec.preemptible or spec.rank <= rank or record.aborted is not None:
         return False
     if waited_ns is not None and waited_ns < spec.preempt_grace_ns:
         return False
-    if not record.can_stop or not record.held:
-        return False
-    pool = book.pools[record.spec.pool]
-    return book.allowances[spec.name].allows(likely_again_tok(pool, record))
+    return record.can_stop and record.held
 
 
 class _Again:
@@ -170,7 +171,7 @@ def _for_seats(book: Book, pool: Pool, running: list[Record], now_ns: int) -> Pl
         assert rid is not None
         waited_ns = now_ns - book.records[rid].spec.arrived_ns
         for record in candidates:
-            if may_stop(book, record, queue.spec.rank, waited_ns) and again.allows(record):
+            if _stoppable(book, record, queue.spec.rank, waited_ns) and again.allows(record):
                 stops.append(Stop(record, queue.spec.rank))
                 candidates.remove(record)
                 break
@@ -198,7 +199,7 @@ def _for_cache(
     for record in _candidates(book, pool, running):
         if short_tok <= 0:
             break
-        if may_stop(book, record, rank, waited_ns) and again.allows(record):
+        if _stoppable(book, record, rank, waited_ns) and again.allows(record):
             stops.append(Stop(record, None if stops else rank))  # one seat is enough
             short_tok -= record.kv_tok(pool.capacity)
     return Plan(tuple(stops)) if short_tok <= 0 else NOBODY

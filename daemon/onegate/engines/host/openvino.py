@@ -126,8 +126,7 @@ class OpenVinoPipeline:
     def _warm_up(self, settings: OpenVinoSettings, blocks: int) -> int:
         """Compute a full step and a short prompt, so that the first request does not pay for the
         library's preparations, a second for each kind; returns the block size, measured by it."""
-        most_tok = min(settings.max_step_tok, settings.context_tok, settings.kv_tok) - 4
-        full_tok = max(1, most_tok)
+        full_tok = max(1, settings.prompt_step_tok - 4)
         used = self._compute(full_tok, blocks)
         self._compute(min(_SHORT_TOK, full_tok), blocks)
         by_table = _BLOCK_TOK.get(settings.device.upper(), _BLOCK_TOK_ELSEWHERE)

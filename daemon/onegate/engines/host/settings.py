@@ -40,6 +40,11 @@ class OpenVinoSettings(_Settings, frozen=True, tag_field="kind", tag="openvino")
     step_target_ms: _CostMs | None
     prefix_cache: bool
 
+    @property
+    def prompt_step_tok(self) -> int:
+        """The longest prompt that is read in one step, its answer not counted."""
+        return min(self.max_step_tok, self.context_tok, self.kv_tok)
+
 
 class ScriptedPool(_Settings, frozen=True):
     """One model of the scripted engine; a step costs `a + b * prefill_tok + c * seqs`."""

@@ -90,8 +90,7 @@ def measure(
     The second value says whether the same steps took about the same time.
     """
     bench = _Bench(pipeline, clock)
-    most_tok = min(settings.max_step_tok, settings.context_tok, settings.kv_tok) - _ANSWER_TOK
-    long_tok = max(2, most_tok)
+    long_tok = max(2, settings.prompt_step_tok - _ANSWER_TOK)
     short_tok = max(1, long_tok // 4)
     long_steps_ms = [bench.prompt_ms(long_tok) for _ in range(_REPEATS)]
     long_ms = min(long_steps_ms)

@@ -1,4 +1,4 @@
-from tests.sim.cost import WAITING, Crowded
+from tests.sim.decisions import WAITING, Crowded
 
 
 def test_what_is_measured_happens():
