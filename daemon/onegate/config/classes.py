@@ -12,6 +12,7 @@ from onegate.config.units import (
     MillisecondsOrZero,
     Name,
     Rank,
+    RefuseOn,
     Seconds,
     Share,
     Tok,
@@ -101,6 +102,13 @@ class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Count | None,
         why("a program that starts more is treated as the next lower class", "requests a minute"),
     ] = None
+    refuse_on: Annotated[
+        RefuseOn,
+        why(
+            "what it would rather have no answer from; boundary: an engine that is not known to "
+            "keep the text on this machine"
+        ),
+    ] = ()
     daily_tok: Annotated[
         DailyTok | None,
         why("prompt and answer of one user in a day, which is one of `onegate usage`", "tokens"),

@@ -4,7 +4,7 @@ Every number is bounded above and below, so neither NaN nor infinity nor an absu
 the reader: a comparison with NaN is false, and infinity is above every bound.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -69,6 +69,11 @@ Windows = Annotated[
     tuple[Annotated[str, Meta(max_length=255)], ...],
     Meta(max_length=16),
     _form('an array of times such as "22:00-06:00" or "sat,sun 00:00-24:00", at most 16'),
+]
+RefuseOn = Annotated[
+    tuple[Literal["boundary"], ...],
+    Meta(max_length=1),
+    _form('an array of "boundary", or empty'),
 ]
 # Read and write for the owner is the least that lets anybody connect; execute means nothing here.
 SocketMode = Annotated[

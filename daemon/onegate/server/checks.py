@@ -4,7 +4,7 @@ import msgspec
 from msgspec import UNSET
 
 from onegate.config import ClassConfig
-from onegate.engines.base import Feature, PoolInfo
+from onegate.engines.base import Feature, PoolInfo, PoolState
 from onegate.protocol.content import ImagePart, Message, Params
 from onegate.protocol.errors import Reason
 from onegate.protocol.messages import Generate
@@ -100,9 +100,22 @@ def check_features(message: Generate, pool: PoolInfo) -> None:
     for path, (used, feature) in asked.items():
         if used and feature not in pool.features:
             raise _cannot(pool, feature, path, path)
+    for i, turn in enumerate(message.messages or ()):
+        _check_turn(f"messages[{i}]", turn, pool)
     image = _first_image(message.messages or [])
     if image is not None and Feature.IMAGES not in pool.features:
         raise _cannot(pool, Feature.IMAGES, image, "the images")
+
+
+def _check_turn(path: str, turn: Message, pool: PoolInfo) -> None:
+    """A template without tools or thinking renders such a turn as nothing, and nobody is told."""
+    if Feature.TOOLS not in pool.features:
+        if turn.tool_calls:
+            raise _cannot(pool, Feature.TOOLS, f"{path}.tool_calls", "the calls")
+        if turn.role == "tool":
+            raise _cannot(pool, Feature.TOOLS, f"{path}.role", "the messages of role tool")
+    if turn.thinking is not None and Feature.THINKING not in pool.features:
+        raise _cannot(pool, Feature.THINKING, f"{path}.thinking", "the thinking")
 
 
 def _cannot(pool: PoolInfo, feature: Feature, path: str, what: str) -> RequestEnded:
@@ -124,6 +137,26 @@ def check_params(params: Params, pool: PoolInfo) -> None:
                 f"{honoured}",
                 path=f"params.{field.name}",
             )
+
+
+def check_boundary(pool: PoolInfo, spec_class: ClassConfig) -> None:
+    """`boundary_refused` where the class keeps its text here and the engine may not.
+
+    A pool that has not said yet what it is (it loads) may be waited for: it is asked again before
+    anything is sent to it, and one that is ready has to have said so.
+    """
+    identity = pool.identity
+    if "boundary" not in spec_class.refuse_on or (
+        identity is None and pool.state is not PoolState.READY
+    ):
+        return
+    boundary = "unknown" if identity is None else identity.boundary
+    if boundary != "local":
+        raise refuse(
+            Reason.BOUNDARY_REFUSED,
+            f"the boundary of model {pool.model} is {boundary}, and class {spec_class.name} has "
+            "its text stay on this machine: ask for a local model, or in another class",
+        )
 
 
 def check_bound(asked: int | None, most: int | None, path: str, class_: str) -> None:

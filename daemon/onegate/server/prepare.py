@@ -10,7 +10,14 @@ from onegate.config import ClassConfig
 from onegate.engines.base import EngineRequest, Feature, PoolInfo, PoolState, Reservation
 from onegate.protocol.content import Params
 from onegate.protocol.messages import Generate, Lease
-from onegate.server.checks import check_bound, check_class, check_features, check_params, too_large
+from onegate.server.checks import (
+    check_bound,
+    check_boundary,
+    check_class,
+    check_features,
+    check_params,
+    too_large,
+)
 from onegate.server.live import LiveRequest
 from onegate.server.sizes import (
     PromptSizes,
@@ -35,6 +42,7 @@ class Plan:
     spec: RequestSpec
     request: EngineRequest
     pool: PoolInfo
+    asked_class: ClassConfig
     n_bytes: int
     n_messages: int
     held_bytes: int
@@ -102,6 +110,7 @@ def plan_generate(
 
     `spec_class` is what it is treated as, `asked_class` the one whose bounds it was told.
     """
+    check_boundary(pool, asked_class)
     check_features(message, pool)
     check_params(message.params, pool)
     check_class(message, asked_class)
@@ -160,6 +169,7 @@ def plan_generate(
             cache_salt=live.client.principal,
         ),
         pool=pool,
+        asked_class=asked_class,
         n_bytes=n_bytes,
         n_messages=n_messages,
         held_bytes=held_bytes(message),

@@ -35,6 +35,7 @@ def test_how_much_is_a_persons_and_a_programs_due() -> None:
 def test_nothing_is_closed_or_rationed_unless_somebody_says_so() -> None:
     for cls in (*SHIPPED_CLASSES, ClassConfig(name="new", rank=9)):
         assert (cls.run_window, cls.daily_tok, cls.itl_target_ms) == ((), None, None)
+        assert cls.refuse_on == ()
 
 
 def test_whoever_can_be_starved_has_a_floor() -> None:

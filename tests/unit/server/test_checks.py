@@ -11,17 +11,21 @@ from onegate.engines.base import EngineCapacity, Feature, PoolInfo, PoolState, R
 from onegate.protocol import messages as m
 from onegate.protocol.content import (
     ForcedTool,
+    FunctionCall,
     FunctionSpec,
+    Identity,
     ImagePart,
     Message,
     NamedFunction,
     Params,
     TextPart,
     Tool,
+    ToolCall,
 )
 from onegate.protocol.errors import Reason
 from onegate.server.checks import (
     check_bound,
+    check_boundary,
     check_class,
     check_features,
     check_params,
@@ -192,3 +196,45 @@ def test_too_large_says_both_numbers() -> None:
     assert (ending.reason, ending.used, ending.limit) == (Reason.TOO_LARGE, 5000, 4096)
     assert "5000" in ending.message
     assert "4096" in ending.message
+
+
+CALLS = [ToolCall(id="c1", function=FunctionCall(name="add", arguments="{}"))]
+
+
+@pytest.mark.parametrize(
+    ("path", "feature", "turn"),
+    [
+        ("tool_calls", Feature.TOOLS, Message(role="assistant", tool_calls=CALLS)),
+        ("role", Feature.TOOLS, Message(role="tool", content="3", tool_call_id="c1")),
+        ("thinking", Feature.THINKING, Message(role="assistant", content="a", thinking="hm")),
+    ],
+)
+def test_a_history_that_the_template_cannot_say_is_refused(
+    path: str, feature: Feature, turn: Message
+) -> None:
+    message = ask(prompt=None, messages=[Message(role="user", content="hm"), turn])
+    ending = ended(check_features, message, BARE)
+    assert (ending.reason, ending.path) == (Reason.UNSUPPORTED, f"messages[1].{path}")
+    check_features(message, msgspec.structs.replace(BARE, features=frozenset({feature})))
+
+
+KEPT = ClassConfig(name="kept", rank=5, refuse_on=("boundary",))
+
+
+def placed(boundary: Any, state: PoolState = PoolState.READY) -> PoolInfo:
+    identity = Identity(engine="e", model="tiny", boundary=boundary) if boundary else None
+    return msgspec.structs.replace(BARE, identity=identity, state=state)
+
+
+@pytest.mark.parametrize("boundary", ["remote", "unknown", None])
+def test_text_that_is_to_stay_here_goes_to_no_engine_that_may_send_it_on(boundary: Any) -> None:
+    ending = ended(check_boundary, placed(boundary), KEPT)
+    assert (ending.reason, ending.can_retry) == (Reason.BOUNDARY_REFUSED, False)
+    assert (boundary or "unknown") in ending.message
+    check_boundary(placed(boundary), msgspec.structs.replace(KEPT, refuse_on=()))
+
+
+def test_a_local_engine_is_asked_and_one_that_loads_is_waited_for() -> None:
+    check_boundary(placed("local"), KEPT)
+    check_boundary(placed(None, PoolState.LOADING), KEPT)
+    assert ended(check_boundary, placed("remote", PoolState.LOADING), KEPT)

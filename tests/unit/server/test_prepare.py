@@ -353,3 +353,8 @@ def test_a_lease_has_bounds(reason: Reason, path: str | None, fields: dict[str, 
     with pytest.raises(RequestEnded) as error:
         lease(**fields)
     assert (error.value.ending.reason, error.value.ending.path) == (reason, path)
+
+
+def test_text_that_is_to_stay_here_is_refused_before_it_queues() -> None:
+    kept = ClassConfig(name="kept", rank=5, refuse_on=("boundary",))
+    assert refused(asked_class=kept).reason is Reason.BOUNDARY_REFUSED

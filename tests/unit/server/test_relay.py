@@ -138,6 +138,28 @@ async def test_a_pool_without_identity_answers_as_unknown(case: Case) -> None:
     assert (identity.engine, identity.model, identity.boundary) == ("unknown", "tiny", "unknown")
 
 
+async def test_where_text_goes_is_looked_at_when_it_goes_there(make_box: Any) -> None:
+    box = make_box('[[class]]\nname = "loop"\nrefuse_on = ["boundary"]\n')
+    here = msgspec.structs.replace(box.engine.infos["tiny"].identity, boundary="local")
+    box.change(identity=here)
+    clients = [box.greeted(uid=1000 + i) for i in range(3)]
+    first, second = [await box.run(client, class_="loop") for client in clients[:2]]
+    await box.ask(clients[2], class_="loop")
+    assert box.gate.view().queued == 1
+    box.change(identity=msgspec.structs.replace(here, boundary="remote"))
+    first.finish()
+    await box.quiet()
+    box.free(first)
+    await box.quiet()
+    failed = clients[2].heard()[-1]
+    assert (failed.reason, failed.retryable) == (Reason.BOUNDARY_REFUSED, False)
+    assert len(box.engine.runs) == 2  # nothing of it was sent
+    second.finish()
+    await box.quiet()
+    box.free(second)
+    box.all_is_given_back()
+
+
 async def test_a_resumed_stream_goes_on_where_it_was(case: Case) -> None:
     run = await case.start(params=Params(temperature=0.0, max_tokens=5))
     run.say(EngineChunk(n_tok=2, text="Be", token_ids=[66, 101]))
