@@ -24,31 +24,38 @@ class Handle(Protocol):
         """Give the sequence up; the next step frees what it holds."""
 
 
-@dataclass(frozen=True)
-class PipelineFacts:
-    """What is known once a model is loaded.
+@dataclass(frozen=True, kw_only=True)
+class TextFacts:
+    """What is known of a tokenizer.
 
     `encode_max_tok`: the tokenizer cuts longer texts short without a word. `max_bytes_per_tok`:
     the longest token in UTF-8, None where the tokenizer shortens texts in other ways too.
     `specials` are the texts that the tokenizer reads as control tokens.
     """
 
-    engine_version: str
-    launch: str
     vocabulary: int
     encode_max_tok: int
     max_bytes_per_tok: int | None
     specials: tuple[str, ...]
     has_template: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineFacts(TextFacts):
+    """What is known once a model is loaded."""
+
+    engine_version: str
+    launch: str
     samples_by_default: bool
     kv_blocks: int
     block_tok: int
 
 
-class Pipeline(Protocol):
-    """A model in memory that batches continuously. One thread; `step` may hold the GIL."""
+class TextSide(Protocol):
+    """A model's tokenizer and its chat template."""
 
-    facts: PipelineFacts
+    @property
+    def facts(self) -> TextFacts: ...
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
         """Token ids, at most `encode_max_tok` of them."""
@@ -58,6 +65,13 @@ class Pipeline(Protocol):
 
     def render(self, turns: list[tuple[str, str]]) -> str:
         """The model's chat template over roles and texts, open for the answer."""
+
+
+class Pipeline(TextSide, Protocol):
+    """A model in memory that batches continuously. One thread; `step` may hold the GIL."""
+
+    @property
+    def facts(self) -> PipelineFacts: ...
 
     def add(self, id: int, ids: list[int], sampling: Sampling) -> Handle:
         """Queue a sequence for the next step. Raises Refusal when the library rejects it."""

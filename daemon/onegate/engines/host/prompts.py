@@ -4,7 +4,7 @@ from onegate.engines.base import EngineRequest
 from onegate.engines.host.chat import ChatEncoder
 from onegate.engines.host.checks import plain_turns
 from onegate.engines.host.engine import Refusal, too_large
-from onegate.engines.host.pipeline import Pipeline
+from onegate.engines.host.pipeline import TextSide
 from onegate.protocol.content import Message
 
 # Counting is exact up to here; a longer text is estimated from its beginning, in bounded time.
@@ -14,12 +14,12 @@ _COUNT_EXACT_CHARS = 1 << 20
 class PromptReader:
     """Turns prompts into ids, and refuses those that cannot be read before they cost time."""
 
-    def __init__(self, pipeline: Pipeline, max_context_tok: int) -> None:
-        facts = pipeline.facts
+    def __init__(self, side: TextSide, max_context_tok: int) -> None:
+        facts = side.facts
         self._facts = facts
         self._max_context_tok = max_context_tok
         self._chat = ChatEncoder(
-            facts.specials, pipeline.encode, pipeline.render if facts.has_template else None
+            facts.specials, side.encode, side.render if facts.has_template else None
         )
 
     def ids(self, request: EngineRequest) -> tuple[list[int], list[int]]:

@@ -33,6 +33,7 @@ class Sequence:
         self._ids = [*prompt, *(request.resume_tok_ids or ())]
         self.output_tok = 0
         self.leaving = False
+        self.told = False  # its end
         self.wants_logprobs = request.params.logprobs is True
         self._shown = ShownText(request.resume_shown_chars)
         self._stops = StopScanner(request.params.stop or ())
