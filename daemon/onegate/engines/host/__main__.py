@@ -98,9 +98,17 @@ def _serve(sock: socket.socket) -> int:
     engine = build_engine(settings, hang_up=lambda: sock.shutdown(socket.SHUT_RDWR))
     loop = HostLoop(sock, engine, reader, Notifier())
     loop.outbox.post(hello_of(engine))
-    # A step that never ends ends with the daemon nevertheless.
-    with Heart(loop.beat, gone=lambda: os._exit(EXIT_OK)):
-        return loop.run(early)
+
+    def leave() -> None:
+        engine.close()
+        os._exit(EXIT_OK)
+
+    try:
+        # A step that never ends ends with the daemon nevertheless.
+        with Heart(loop.beat, gone=leave):
+            return loop.run(early)
+    finally:
+        engine.close()
 
 
 def _uid(text: str) -> int:

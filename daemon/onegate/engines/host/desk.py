@@ -59,8 +59,13 @@ class Desk:
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do without waiting for the daemon."""
+        """Whether anything is in the engine."""
         return self._engine.busy
+
+    @property
+    def due(self) -> bool:
+        """Whether a step has something to do now."""
+        return self._engine.due
 
     @property
     def loading(self) -> bool:

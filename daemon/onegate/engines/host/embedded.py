@@ -102,8 +102,19 @@ class EmbeddedEngine:
     def busy(self) -> bool:
         return self._pool.state is PoolState.LOADING or bool(self.running(self._pool.model))
 
+    @property
+    def due(self) -> bool:
+        return self.busy
+
+    @property
+    def wake(self) -> None:
+        return None
+
     def pools(self) -> list[PoolInfo]:
         return [self._pool]
+
+    def close(self) -> None:
+        """All of it ends with the process."""
 
     def running(self, model: str) -> list[int]:
         return self._loaded.batch.ids() if self._loaded is not None else []

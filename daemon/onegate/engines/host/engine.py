@@ -65,14 +65,28 @@ class StepReport:
 
 
 class HostEngine(Protocol):
-    """One engine inside the host. Single-threaded: nothing here is called during a `step`."""
+    """One engine inside the host. Single-threaded: nothing here is called during a `step`.
+
+    There are engines that compute in `step`, and engines that compute elsewhere, in threads or
+    processes of their own, and tell in `step` what has come of it. Those have a `wake`.
+    """
 
     kind: str
     version: str
 
     @property
     def busy(self) -> bool:
-        """Whether `step` has something to do: a request, a load, a seat that is not free yet."""
+        """Whether anything is in it: a request, a load, a seat that is not free yet."""
+
+    @property
+    def due(self) -> bool:
+        """Whether `step` has something to do now: whatever `busy` says, for an engine that computes
+        in it."""
+
+    @property
+    def wake(self) -> int | None:
+        """A file descriptor that can be read while `step` has something to tell; None for an
+        engine that computes in it."""
 
     def pools(self) -> list[PoolInfo]:
         """Every pool as it is now."""
@@ -104,3 +118,6 @@ class HostEngine(Protocol):
 
     def step(self) -> StepReport:
         """Advance everything by one step. An exception means that the engine is broken."""
+
+    def close(self) -> None:
+        """The process is about to end: end what would outlive it, within two seconds."""

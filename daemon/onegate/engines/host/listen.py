@@ -50,12 +50,19 @@ class Listener:
         return f"process {pid} of uid {uid} may not connect: --peer-uid says who may"
 
 
-def readable(sock: socket.socket, timeout_s: float | None) -> bool:
-    """Whether there is something to read, or to accept; waits so long for it, None for ever."""
+def readable(
+    sock: socket.socket | None, timeout_s: float | None, *, wake: int | None = None
+) -> bool:
+    """Whether there is something to read at `sock`, or to accept; waits so long for it, None for
+    ever, and no longer than until `wake` can be read."""
     poll = select.poll()
-    poll.register(sock, select.POLLIN)
+    if sock is not None:
+        poll.register(sock, select.POLLIN)
+    if wake is not None:
+        poll.register(wake, select.POLLIN)
     # Rounded up: a wait that ends a moment too early would only be begun again.
-    return bool(poll.poll(None if timeout_s is None else -int(-timeout_s * _MS_PER_S // 1)))
+    ready = poll.poll(None if timeout_s is None else -int(-timeout_s * _MS_PER_S // 1))
+    return sock is not None and any(fd == sock.fileno() for fd, _ in ready)
 
 
 def _lock(path: str) -> int:

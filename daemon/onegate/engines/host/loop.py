@@ -19,9 +19,9 @@ class HostLoop:
     """Serves one daemon over one socket until it leaves.
 
     Between two steps everything that has arrived is carried out, so a cancellation takes effect
-    within the next step. The loop waits for the socket only when the engine has nothing to do, or
-    when the daemon is so far behind that more output would only pile up. Every turn of the loop,
-    and no other thread, tells `notifier` that it lives.
+    within the next step. The loop waits for the socket, and for an engine that computes elsewhere,
+    only when no step is due, or when the daemon is so far behind that more output would only pile
+    up. Every turn of the loop, and no other thread, tells `notifier` that it lives.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class HostLoop:
         self._decoder: msgspec.msgpack.Decoder[ToHost] = msgspec.msgpack.Decoder(ToHost)
         self.outbox = Outbox(sock)
         self._desk = Desk(engine, self.outbox)
+        self._wake = engine.wake
 
     def beat(self) -> None:
         """For the second thread: that the process lives, and which step it is in. Raises
@@ -58,20 +59,27 @@ class HostLoop:
                 desk.take(read(self._decoder, payload))
             desk.settle()
             self._notifier.turn(loading=desk.loading)
-            if may_step and desk.busy and desk.exit_code is None:
+            if may_step and desk.due and desk.exit_code is None:
                 desk.step()
                 desk.settle()
             if desk.exit_code is not None:
                 return desk.exit_code
             self.outbox.flush()
-            may_step = desk.busy and not self.outbox.full
+            may_step = desk.due and not self.outbox.full
             frames = self._wait(selector, 0.0 if may_step else self._notifier.interval_s)
 
     def _wait(self, selector: selectors.BaseSelector, timeout_s: float | None) -> list[bytes]:
         writing = selectors.EVENT_WRITE if self.outbox.waiting_bytes else 0
         selector.modify(self._sock, selectors.EVENT_READ | writing)
+        # What the engine has to tell waits while the daemon does not read.
+        wake = None if self.outbox.full else self._wake
+        if wake is not None:
+            selector.register(wake, selectors.EVENT_READ)
         ready = selector.select(timeout_s)
-        return self._read() if any(mask & selectors.EVENT_READ for _, mask in ready) else []
+        if wake is not None:
+            selector.unregister(wake)
+        from_daemon = [mask for key, mask in ready if key.fileobj is self._sock]
+        return self._read() if any(mask & selectors.EVENT_READ for mask in from_daemon) else []
 
     def _read(self) -> list[bytes]:
         frames: list[bytes] = []

@@ -115,8 +115,19 @@ class ScriptedEngine:
     def busy(self) -> bool:
         return bool(self._ready_ns) or any(batch.ids() for batch in self._batches.values())
 
+    @property
+    def due(self) -> bool:
+        return self.busy
+
+    @property
+    def wake(self) -> None:
+        return None
+
     def pools(self) -> list[PoolInfo]:
         return list(self._pools.values())
+
+    def close(self) -> None:
+        """All of it ends with the process."""
 
     def running(self, model: str) -> list[int]:
         batch = self._batches.get(model)

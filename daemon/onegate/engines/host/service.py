@@ -32,6 +32,8 @@ from onegate.protocol.framing import FrameReader
 # EX_TEMPFAIL: started anew, it will do.
 EXIT_ANEW = 75
 _WAITING = "waits for a daemon"
+# How long the seats of a daemon that has left are waited for at a time.
+_SEATS_S = 1.0
 
 
 class _Leave(Exception):
@@ -76,6 +78,9 @@ class Service:
                 self._serve_next()
         except _Leave as leave:
             return leave.code
+        finally:
+            if self._engine is not None:
+                self._engine.close()
 
     def _serve_next(self) -> None:
         while not self._turn(self._listener.sock, None):
@@ -105,7 +110,7 @@ class Service:
             raise _Leave(EXIT_PROTOCOL) from error
         engine = self._engine_for(attach)
         while self._ids():
-            self._turn(sock, 0.0)
+            self._turn(None, _SEATS_S)
         engine.look_again()
         loop = HostLoop(sock, engine, reader, self._notifier)
         loop.outbox.post(hello_of(engine))
@@ -132,19 +137,19 @@ class Service:
             raise _Leave(EXIT_ANEW)
         return self._engine
 
-    def _turn(self, sock: socket.socket, timeout_s: float | None) -> bool:
+    def _turn(self, sock: socket.socket | None, timeout_s: float | None) -> bool:
         """Let the engine go on with what is in it while nobody is attached, or wait; returns
         whether there is something at `sock`."""
         desk = self._alone
-        busy = desk is not None and desk.busy
         self._notifier.turn(loading=desk is not None and desk.loading)
-        if desk is not None and busy:
+        if desk is not None and desk.due:
             desk.step()
             if desk.exit_code is not None:
                 raise _Leave(desk.exit_code)
             return readable(sock, 0.0)
         waits = [wait_s for wait_s in (timeout_s, self._notifier.interval_s) if wait_s is not None]
-        return readable(sock, min(waits, default=None))
+        wake = self._engine.wake if self._engine is not None else None
+        return readable(sock, min(waits, default=None), wake=wake)
 
     def _ids(self) -> list[int]:
         engine = self._engine

@@ -37,6 +37,7 @@ class Engine:
 
     kind = "fake"
     version = "1"
+    due = True
 
     def __init__(self):
         self.pool = PoolInfo(model="m", state=PoolState.READY, capacity=CAPACITY)

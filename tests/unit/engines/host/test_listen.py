@@ -136,3 +136,15 @@ def test_a_short_wait_is_no_busy_one(monkeypatch):
     for timeout_s in (None, 0.0, 0.0001, 1.5):
         readable(None, timeout_s)
     assert waits == [None, 0, 1, 1500]
+
+
+def test_a_wait_ends_when_the_engine_has_something_to_tell(bind, path):
+    listener = bind(path)
+    fd = os.eventfd(1, os.EFD_CLOEXEC)
+    try:
+        assert not readable(listener.sock, None, wake=fd)
+        assert not readable(None, None, wake=fd)
+        with connected(path):
+            assert readable(listener.sock, None, wake=fd)
+    finally:
+        os.close(fd)

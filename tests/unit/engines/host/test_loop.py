@@ -1,3 +1,6 @@
+import os
+import select
+import selectors
 import socket
 import threading
 
@@ -22,6 +25,11 @@ class Engine:
     kind = "fake"
     version = "1"
     busy = False
+    wake = None
+
+    @property
+    def due(self):
+        return self.busy
 
     def __init__(self):
         self.aborted = []
@@ -101,6 +109,76 @@ def test_everything_said_before_leaving_is_sent(ends):
     assert run(theirs, engine) == 0
     (payload,) = FrameReader(1000).feed(ours.recv(1000))
     assert msgspec.msgpack.decode(payload, type=FromHost).freed == [0]
+
+
+class Elsewhere(Engine):
+    """Computes elsewhere: a step is due while its descriptor can be read."""
+
+    busy = True
+
+    def __init__(self):
+        super().__init__()
+        self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.steps = 0
+        self.report = StepReport(freed=[7])
+
+    @property
+    def due(self):
+        return bool(select.select([self.wake], [], [], 0)[0])
+
+    def tell(self):
+        os.eventfd_write(self.wake, 1)
+
+    def step(self):
+        os.eventfd_read(self.wake)
+        self.steps += 1
+        return self.report
+
+
+@pytest.fixture
+def elsewhere():
+    engine = Elsewhere()
+    yield engine
+    os.close(engine.wake)
+
+
+def test_an_engine_that_computes_elsewhere_is_asked_when_it_has_something(ends, elsewhere):
+    ours, theirs = ends
+    thread = threading.Thread(target=run, args=(theirs, elsewhere))
+    thread.start()
+    reader = FrameReader(1000)
+    for n in (1, 2, 3):
+        elsewhere.tell()
+        (payload,) = reader.feed(ours.recv(1000))
+        assert msgspec.msgpack.decode(payload, type=FromHost).n == n
+    ours.sendall(encoded(Exit()))
+    thread.join(60)
+    assert not thread.is_alive()
+    assert elsewhere.steps == 3
+
+
+class Spy(selectors.DefaultSelector):
+    """Notes what is waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.waited = []
+
+    def select(self, timeout=None):
+        self.waited.append(set(self.get_map()))
+        return super().select(timeout)
+
+
+def test_what_it_has_to_tell_waits_while_the_daemon_does_not_read(ends, elsewhere):
+    _, theirs = ends
+    loop = HostLoop(theirs, elsewhere, FrameReader(1000), Notifier())
+    with Spy() as spy:
+        spy.register(theirs, selectors.EVENT_READ)
+        loop._wait(spy, 0.0)
+        loop.outbox.post_raw(bytes(HIGH_WATER_BYTES + MIB))
+        assert loop.outbox.full
+        loop._wait(spy, 0.0)
+    assert spy.waited == [{theirs.fileno(), elsewhere.wake}, {theirs.fileno()}]
 
 
 def test_a_daemon_that_does_not_read_stops_the_steps(ends):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -42,6 +43,26 @@ class Engine:
 
     kind = "fake"
     version = "1"
+    wake = None
+    closed = False
+
+    steps = 0
+    asked = 0
+
+    @property
+    def due(self):
+        self.asked += 1
+        return self.busy if self.wake is None else bool(select.select([self.wake], [], [], 0)[0])
+
+    def elsewhere(self):
+        """From now on it computes elsewhere, and `tell` says that a step is due."""
+        self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def tell(self):
+        os.eventfd_write(self.wake, 1)
+
+    def close(self):
+        self.closed = True
 
     def __init__(self):
         self.state = PoolState.READY
@@ -77,6 +98,9 @@ class Engine:
         return list(self.inside)
 
     def step(self):
+        self.steps += 1
+        if self.wake is not None:
+            os.eventfd_read(self.wake)
         self.stepped.set()
         if self.breaks is not None:
             raise self.breaks
@@ -190,6 +214,8 @@ def start(tmp_path, monkeypatch, built):
             running.listener._uids = ME
             last = Played(running.path).attach()
             last.say(Exit())
+            if made.wake is not None:
+                made.tell()
             running.join()
             last.sock.close()
         running.listener.sock.close()
@@ -246,6 +272,38 @@ def test_work_goes_on_while_nobody_is_attached(start):
         engine.stepped.clear()
         assert engine.stepped.wait(PATIENCE_S)
     engine.state = PoolState.READY
+
+
+def test_an_engine_that_computes_elsewhere_is_heard_while_nobody_is_attached(start):
+    """Also by a daemon that waits for what the last one has left."""
+    _, engine = start()
+    engine.elsewhere()
+    engine.held = True
+    first = start.daemon().attach()
+    first.hear_a(HostHello)
+    first.say(submit(1))
+    first.hear_a(AcceptedMsg)
+    first.sock.close()
+    while not engine.aborted:
+        pass
+    steps = engine.steps
+    engine.tell()
+    while engine.steps == steps:
+        pass
+    second = start.daemon().attach()
+    steps = engine.steps
+    engine.tell()
+    while engine.steps == steps:
+        pass
+    assert not second.is_told(within_s=0.05)
+    turns = engine.asked
+    assert not second.is_told(within_s=0.05)
+    # Nobody turned and turned meanwhile.
+    assert engine.asked - turns < 10
+    engine.held = False
+    engine.tell()
+    second.sock.settimeout(PATIENCE_S)
+    second.hear_a(HostHello)
 
 
 def test_a_second_daemon_waits_for_the_first(start):
@@ -355,10 +413,11 @@ def test_other_users_are_turned_away(start, built, capsys):
 
 
 def test_exit_is_carried_out(start):
-    running, _ = start()
+    running, engine = start()
     daemon = start.daemon().attach()
     daemon.say(Exit())
     assert running.join() == 0
+    assert engine.closed
 
 
 @pytest.mark.parametrize(
@@ -375,6 +434,7 @@ def test_an_engine_that_breaks_ends_the_process(start, capsys, error, code, atta
         daemon.sock.close()
     engine.breaks = error
     assert running.join() == code
+    assert engine.closed
     assert str(error) in capsys.readouterr().err
 
 
