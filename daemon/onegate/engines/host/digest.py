@@ -6,8 +6,10 @@ from pathlib import Path
 
 from onegate.engines.host.remembered import recall, remember
 
-# Weights as engines name them; what else lies in a folder does not change what is computed.
+# Weights as engines name them, and what else of a folder changes what is computed: two models of
+# one set of weights may read prompts otherwise.
 _WEIGHTS = ("*.bin", "*.safetensors", "*.gguf")
+_READ = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
 
 # What `weights_stamp` found.
@@ -26,7 +28,8 @@ def weights_stamp(path: Path) -> Stamp:
 
 
 def weights_digest(path: Path, cache: Path | None) -> tuple[str, str]:
-    """`sha256:…`, and what was hashed: `weights` for a file, `weights_list` for a folder's.
+    """`sha256:…`, and what was hashed: `weights` for a file; for a folder `weights_list`, its
+    weights with its configuration, tokenizer and template.
 
     `cache` is a JSON file, {"dev:inode:size:mtime_ns": "hex"}; one that is missing, broken or not
     writable only costs the time to hash again, and so does None. Raises OSError where the weights
@@ -43,7 +46,7 @@ def weights_digest(path: Path, cache: Path | None) -> tuple[str, str]:
 def _weights(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(file for pattern in _WEIGHTS for file in path.glob(pattern))
+    return sorted(file for pattern in (*_WEIGHTS, *_READ) for file in path.glob(pattern))
 
 
 def _file_digest(path: Path, cache: Path | None) -> str:

@@ -53,6 +53,17 @@ def test_a_folder_is_the_list_of_its_weights(tmp_path, hashed):
     assert weights_digest(folder, cache)[0] != first
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.model", "chat_template.jinja"])
+def test_a_folder_is_also_how_its_weights_are_read(tmp_path, name):
+    (tmp_path / "model.safetensors").write_bytes(b"a")
+    (tmp_path / name).write_bytes(b"one")
+    first = weights_digest(tmp_path, None)
+    stamp = weights_stamp(tmp_path)
+    (tmp_path / name).write_bytes(b"another")
+    assert weights_digest(tmp_path, None) != first
+    assert weights_stamp(tmp_path) != stamp
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"x": 1}', b"\xff"])
 def test_a_broken_cache_only_costs_time(tmp_path, content):
     weights, cache = tmp_path / "m.gguf", tmp_path / "cache.json"
