@@ -23,6 +23,7 @@ from onegate.engines.host.settings import (
     OpenVinoSettings,
     ScriptedPool,
     ScriptedSettings,
+    TensorRtLlmSettings,
     read_settings,
 )
 from onegate.engines.host.wire import WIRE, Attach, FromHost, ToHost, read
@@ -69,6 +70,26 @@ OPENVINO = OpenVinoSettings(
     max_step_tok=4,
     step_target_ms=None,
     prefix_cache=False,
+)
+TENSORRT_LLM = TensorRtLlmSettings(
+    model="m",
+    path="/m",
+    tensor_parallel=1,
+    context_tok=50,
+    kv_tok=None,
+    kv_share=0.9,
+    kv_dtype="auto",
+    max_seqs=2,
+    max_step_tok=4,
+    chunked_prefill=True,
+    policy="max_utilization",
+    guided=None,
+    prefix_cache=False,
+    salted=False,
+    trust_remote_code=False,
+    step_target_ms=None,
+    stall_s=1.0,
+    load_s=1.0,
 )
 
 
@@ -168,7 +189,7 @@ def test_a_message_arrives_as_it_was_sent(union: Any, kind: type, data: st.DataO
 @given(table=ANY_VALUES | st.data())
 def test_any_table_is_settings_or_a_sentence(table: Any) -> None:
     if hasattr(table, "draw"):
-        good = msgspec.to_builtins(table.draw(st.sampled_from([SCRIPTED, OPENVINO])))
+        good = msgspec.to_builtins(table.draw(st.sampled_from([SCRIPTED, OPENVINO, TENSORRT_LLM])))
         into = table.draw(st.sampled_from([good, *good.get("pools", [])]))
         into[table.draw(st.sampled_from(sorted(into)))] = table.draw(ANY_VALUES)
         table = good
@@ -278,7 +299,7 @@ def test_the_settings_keys_are_part_of_the_wire() -> None:
     """Another set of keys is another wire: WIRE has to change with this list."""
     keys = {
         kind.__name__: [f.name for f in msgspec.structs.fields(kind)]
-        for kind in (OpenVinoSettings, ScriptedSettings, ScriptedPool)
+        for kind in (OpenVinoSettings, TensorRtLlmSettings, ScriptedSettings, ScriptedPool)
     }
     assert (WIRE, keys) == (
         2,
@@ -286,6 +307,12 @@ def test_the_settings_keys_are_part_of_the_wire() -> None:
             "OpenVinoSettings": [
                 *("model", "path", "device", "threads", "context_tok", "kv_tok", "max_seqs"),
                 *("max_step_tok", "step_target_ms", "prefix_cache"),
+            ],
+            "TensorRtLlmSettings": [
+                *("model", "path", "tensor_parallel", "context_tok", "kv_tok", "kv_share"),
+                *("kv_dtype", "max_seqs", "max_step_tok", "chunked_prefill", "policy", "guided"),
+                *("prefix_cache", "salted", "trust_remote_code", "step_target_ms", "stall_s"),
+                "load_s",
             ],
             "ScriptedSettings": ["pools", "loadable"],
             "ScriptedPool": [

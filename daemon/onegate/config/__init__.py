@@ -7,7 +7,12 @@ works but is probably not meant; `reference` writes the page that documents it a
 from onegate.config.checks import PoolFacts, warnings
 from onegate.config.classes import ORDINARY_CLASS, ClassConfig
 from onegate.config.document import check, load, needs_restart, socket_path
-from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
+from onegate.config.engine import (
+    EngineConfig,
+    ScriptedConfig,
+    ScriptedPool,
+    TensorRtLlmConfig,
+)
 from onegate.config.gate import GateConfig
 from onegate.config.log import LogConfig
 from onegate.config.model import Config, ConfigError, ConfigProblem
@@ -30,6 +35,7 @@ __all__ = [
     "PoolFacts",
     "ScriptedConfig",
     "ScriptedPool",
+    "TensorRtLlmConfig",
     "UsageConfig",
     "check",
     "load",

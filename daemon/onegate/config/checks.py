@@ -55,9 +55,17 @@ def _engine(engine: EngineConfig, say: _Say) -> None:
             say(f"{at}.host_socket", text)
     if engine.kind == "scripted":
         _scripted(engine, say)
-    elif engine.context_tok > engine.kv_tok:
-        text = f"above kv_tok ({engine.kv_tok}): one long request could never run"
-        say(f"{at}.context_tok", text, f"{at}.kv_tok")
+        return
+    kv_tok, kv_at = engine.kv_tok, f"{at}.kv_tok"
+    if engine.kind == "tensorrt-llm":
+        kv_tok = engine.tensorrt_llm.kv_tok or engine.context_tok
+        kv_at = f"{at}.tensorrt_llm.kv_tok"
+        if engine.max_step_tok <= engine.max_seqs:
+            text = f"not above max_seqs ({engine.max_seqs}): beside as many answers no prompt fits"
+            say(f"{at}.max_step_tok", text, f"{at}.max_seqs")
+    if engine.context_tok > kv_tok:
+        text = f"above kv_tok ({kv_tok}): one long request could never run"
+        say(f"{at}.context_tok", text, kv_at)
 
 
 def _scripted(engine: EngineConfig, say: _Say) -> None:

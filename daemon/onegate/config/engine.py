@@ -10,6 +10,7 @@ from onegate.config.units import (
     Line,
     Milliseconds,
     Seconds,
+    Share,
     Tok,
     why,
 )
@@ -45,6 +46,58 @@ class ScriptedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     loadable: Annotated[Count, why("how many of them may be loaded at a time", "models")] = 1
 
 
+class TensorRtLlmConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[engine.tensorrt_llm]`: beside the keys of `[engine]`, of which `context_tok` is its
+    max_seq_len, `max_seqs` its max_batch_size, `max_step_tok` its max_num_tokens and `prefix_cache`
+    its enable_block_reuse."""
+
+    kv_tok: Annotated[
+        Tok | None,
+        why("kv_cache_config.max_tokens; `none`: what `kv_share` holds", "tokens", restart=True),
+    ] = None
+    kv_share: Annotated[
+        Share,
+        why(
+            "kv_cache_config.free_gpu_memory_fraction: of the memory that the model leaves",
+            restart=True,
+        ),
+    ] = 0.9
+    kv_dtype: Annotated[
+        Literal["auto", "fp8"],
+        why("kv_cache_config.dtype; `fp8` holds twice the tokens of 16 bits", restart=True),
+    ] = "auto"
+    tensor_parallel: Annotated[
+        Count, why("tensor_parallel_size: over so many GPUs", "GPUs", restart=True)
+    ] = 1
+    chunked_prefill: Annotated[
+        bool,
+        why(
+            "enable_chunked_prefill; without it a prompt above `max_step_tok` is refused",
+            restart=True,
+        ),
+    ] = True
+    policy: Annotated[
+        Literal["guaranteed_no_evict", "max_utilization"],
+        why(
+            "scheduler_config.capacity_scheduler_policy: reserve cache for the longest answer, or "
+            "pause requests when it runs out",
+            restart=True,
+        ),
+    ] = "guaranteed_no_evict"
+    guided: Annotated[
+        Literal["xgrammar", "llguidance"] | None,
+        why(
+            "guided_decoding_backend, for JSON and schemas; `none`: they are refused", restart=True
+        ),
+    ] = None
+    trust_remote_code: Annotated[
+        bool, why("trust_remote_code: run Python that comes with the model", restart=True)
+    ] = False
+    load_timeout_s: Annotated[
+        Seconds, why("a load that takes longer has failed", "s", restart=True)
+    ] = 1800.0
+
+
 # Kinds that run inside an engine host; the others are servers that somebody else runs.
 _HOSTED_KINDS = ("openvino", "tensorrt-llm", "scripted")
 
@@ -58,7 +111,11 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = "openvino"
     model: Annotated[
         Line,
-        why("the embedded model's name, a path to a GGUF or an OpenVINO folder", restart=True),
+        why(
+            "the embedded model's name, a path to a GGUF or an OpenVINO folder; for tensorrt-llm "
+            "the folder of a Hugging Face model",
+            restart=True,
+        ),
     ] = "smollm2-135m-instruct"
     device: Annotated[
         Line, why("where the engine computes, in its own words: CPU, GPU, GPU.1", restart=True)
@@ -90,7 +147,12 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Tok, why("longest prompt and answer of one request", "tokens", restart=True)
     ] = 4096
     kv_tok: Annotated[
-        Tok, why("cache for all sequences together; costs memory", "tokens", restart=True)
+        Tok,
+        why(
+            "cache for all sequences together; costs memory. tensorrt-llm has a key of its own",
+            "tokens",
+            restart=True,
+        ),
     ] = 32768
     max_seqs: Annotated[
         Count, why("seats; more of them slow each other down", "sequences", restart=True)
@@ -139,6 +201,10 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scripted: Annotated[ScriptedConfig, why('read when `kind = "scripted"`', restart=True)] = (
         ScriptedConfig()
     )
+
+    tensorrt_llm: Annotated[
+        TensorRtLlmConfig, why('read when `kind = "tensorrt-llm"`', restart=True)
+    ] = TensorRtLlmConfig()
 
     @property
     def needs_host(self) -> bool:

@@ -6,7 +6,12 @@ from typing import Any
 from msgspec import NODEFAULT, Struct, structs
 
 from onegate.config.classes import SHIPPED_CLASSES, ClassConfig
-from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
+from onegate.config.engine import (
+    EngineConfig,
+    ScriptedConfig,
+    ScriptedPool,
+    TensorRtLlmConfig,
+)
 from onegate.config.gate import GateConfig
 from onegate.config.log import LogConfig
 from onegate.config.rules import SHIPPED_HINTS, Grant, Hint, shipped_grants
@@ -31,6 +36,7 @@ def reference() -> str:
         _table("[engine]", EngineConfig),
         _table("[engine.scripted]", ScriptedConfig),
         _table("[[engine.scripted.pools]]", ScriptedPool),
+        _table("[engine.tensorrt_llm]", TensorRtLlmConfig),
         _table("[gate]", GateConfig),
         _table("[usage]", UsageConfig),
         _table("[log]", LogConfig),

@@ -18,7 +18,9 @@ from onegate.engines.host.settings import (
     OpenVinoSettings,
     ScriptedPool,
     ScriptedSettings,
+    TensorRtLlmSettings,
 )
+from onegate.engines.host.trtllm.pool import trtllm_pool
 from onegate.engines.models import ModelUnavailable, embedded_model_path, model_file
 
 
@@ -70,6 +72,42 @@ def openvino_plan(config: EngineConfig, step_target_ms: float | None) -> HostPla
         return _table(structs.replace(settings, path=str(found)))
 
     return _plan(config, table, [openvino_pool(settings)])
+
+
+def tensorrt_llm_plan(config: EngineConfig, step_target_ms: float | None) -> HostPlan:
+    """TensorRT-LLM, in the environment of `engine.python`. Its models are folders."""
+    name, path = model_file(config.model)
+    own = config.tensorrt_llm
+    settings = TensorRtLlmSettings(
+        model=name,
+        path=str(path or ""),
+        tensor_parallel=own.tensor_parallel,
+        context_tok=config.context_tok,
+        kv_tok=own.kv_tok,
+        kv_share=own.kv_share,
+        kv_dtype=own.kv_dtype,
+        max_seqs=config.max_seqs,
+        max_step_tok=config.max_step_tok,
+        chunked_prefill=own.chunked_prefill,
+        policy=own.policy,
+        guided=own.guided,
+        prefix_cache=config.prefix_cache,
+        salted=config.prefix_cache and config.prefix_cache_scope != "shared",
+        trust_remote_code=own.trust_remote_code,
+        step_target_ms=step_target_ms,
+        stall_s=config.stall_floor_s,
+        load_s=own.load_timeout_s,
+    )
+
+    def table() -> dict[str, Any]:
+        if path is None:
+            raise EngineUnprepared(
+                f"{config.model!r} is no path: with TensorRT-LLM engine.model is the folder of a "
+                "downloaded Hugging Face model"
+            )
+        return _table(settings)
+
+    return _plan(config, table, [trtllm_pool(settings)])
 
 
 def scripted_plan(config: EngineConfig, _step_target_ms: float | None) -> HostPlan:

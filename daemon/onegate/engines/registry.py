@@ -5,9 +5,13 @@ from collections.abc import Callable
 from onegate.config import EngineConfig
 from onegate.engines.attached import AttachedEngine
 from onegate.engines.base import Engine
-from onegate.engines.plan import openvino_plan, scripted_plan
+from onegate.engines.plan import openvino_plan, scripted_plan, tensorrt_llm_plan
 
-_PLANS = {"openvino": openvino_plan, "scripted": scripted_plan}
+_PLANS = {
+    "openvino": openvino_plan,
+    "scripted": scripted_plan,
+    "tensorrt-llm": tensorrt_llm_plan,
+}
 
 
 class EngineKindMissing(Exception):

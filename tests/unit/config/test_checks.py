@@ -59,6 +59,19 @@ def test_a_prefix_cache_that_is_not_there_or_can_separate_may_be_asked_to(more: 
     assert check(f'[engine]\nprefix_cache_scope = "principal"\n{more}')
 
 
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        ("max_seqs = 256", "engine.max_step_tok"),
+        ("[engine.tensorrt_llm]\nkv_tok = 4095", "engine.context_tok"),
+    ],
+)
+def test_what_tensorrt_llm_could_never_run(keys: str, path: str) -> None:
+    text = '[engine]\nkind = "tensorrt-llm"\nmodel = "/m"\n'
+    assert set(problems(text + keys)) == {path}
+    assert check(text + "context_tok = 100000\nmax_seqs = 255")  # its cache is as large as it is
+
+
 def test_no_first_token_timeout_is_needed_below_a_timeout() -> None:
     keys = 'timeout_ms = 5000\nttft_timeout_ms = "none"\nttft_timeout_ms_max = "none"'
     assert check(f'[[class]]\nname = "loop"\n{keys}\n').classes[1].ttft_timeout_ms is None

@@ -8,7 +8,12 @@ import pytest
 
 from onegate.config import Config, Grant, Hint, check, page, reference, rule_text
 from onegate.config.classes import ClassConfig
-from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
+from onegate.config.engine import (
+    EngineConfig,
+    ScriptedConfig,
+    ScriptedPool,
+    TensorRtLlmConfig,
+)
 from onegate.config.gate import GateConfig
 from onegate.config.log import LogConfig
 from onegate.config.page import toml_value
@@ -16,7 +21,8 @@ from onegate.config.shape import shapes
 from onegate.config.usage import UsageConfig
 
 KINDS = [
-    *(EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, UsageConfig, LogConfig),
+    *(EngineConfig, ScriptedConfig, ScriptedPool, TensorRtLlmConfig),
+    *(GateConfig, UsageConfig, LogConfig),
     *(ClassConfig, Grant, Hint),
 ]
 

@@ -2,13 +2,24 @@ import os
 import sys
 
 import pytest
+from msgspec import structs
 
-from onegate.config import EngineConfig, ScriptedConfig, ScriptedPool
+from onegate.config import EngineConfig, ScriptedConfig, ScriptedPool, TensorRtLlmConfig
 from onegate.engines import plan
 from onegate.engines.base import PoolState
-from onegate.engines.host.settings import OpenVinoSettings, ScriptedSettings, read_settings
+from onegate.engines.host.settings import (
+    OpenVinoSettings,
+    ScriptedSettings,
+    TensorRtLlmSettings,
+    read_settings,
+)
 from onegate.engines.models import ModelUnavailable
-from onegate.engines.plan import EngineUnprepared, openvino_plan, scripted_plan
+from onegate.engines.plan import (
+    EngineUnprepared,
+    openvino_plan,
+    scripted_plan,
+    tensorrt_llm_plan,
+)
 
 
 def test_a_packaged_model_is_looked_up_at_each_start(monkeypatch):
@@ -80,6 +91,60 @@ def test_every_key_of_the_engine_reaches_the_host():
     assert made.backoff_reset_s == 18.0
     made = openvino_plan(EngineConfig(), None)
     assert (made.python, made.host_socket) == (sys.executable, None)
+
+
+def test_every_key_of_tensorrt_llm_reaches_the_host():
+    own = TensorRtLlmConfig(
+        kv_tok=20,
+        kv_share=0.5,
+        kv_dtype="fp8",
+        tensor_parallel=2,
+        chunked_prefill=False,
+        policy="max_utilization",
+        guided="xgrammar",
+        trust_remote_code=True,
+        load_timeout_s=21.0,
+    )
+    config = EngineConfig(
+        kind="tensorrt-llm",
+        model="/models/tuned",
+        context_tok=11,
+        max_seqs=13,
+        max_step_tok=14,
+        prefix_cache=True,
+        stall_floor_s=15.0,
+        tensorrt_llm=own,
+    )
+    made = tensorrt_llm_plan(config, 40.0)
+    settings = read_settings(made.table())
+    assert isinstance(settings, TensorRtLlmSettings)
+    assert (made.kind, settings.model, settings.path) == ("tensorrt-llm", "tuned", "/models/tuned")
+    for key in ("context_tok", "max_seqs", "max_step_tok", "prefix_cache"):
+        assert getattr(settings, key) == getattr(config, key)
+    for key in structs.asdict(own).keys() - {"load_timeout_s"}:
+        assert getattr(settings, key) == getattr(own, key)
+    assert (settings.load_s, settings.stall_s, settings.step_target_ms) == (21.0, 15.0, 40.0)
+    assert made.pools[0].model == "tuned"
+
+
+@pytest.mark.parametrize(
+    ("given", "salted"),
+    [
+        ({}, True),
+        ({"prefix_cache_scope": "principal"}, True),
+        ({"prefix_cache_scope": "shared"}, False),
+        ({"prefix_cache": False}, False),
+    ],
+)
+def test_users_are_apart_where_there_is_a_cache_unless_it_is_to_be_shared(given, salted):
+    made = tensorrt_llm_plan(EngineConfig(model="/m", **given), None)
+    assert read_settings(made.table()).salted is salted
+
+
+def test_a_model_of_tensorrt_llm_is_a_folder():
+    made = tensorrt_llm_plan(EngineConfig(kind="tensorrt-llm", model="small"), None)
+    with pytest.raises(EngineUnprepared, match="'small' is no path"):
+        made.table()
 
 
 def test_the_pools_of_the_script():

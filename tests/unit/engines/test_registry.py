@@ -13,14 +13,14 @@ def build(kind):
     )
 
 
-@pytest.mark.parametrize("kind", ["openvino", "scripted"])
+@pytest.mark.parametrize("kind", ["openvino", "scripted", "tensorrt-llm"])
 def test_engines_in_a_host(kind):
     engine = build(kind)
     assert isinstance(engine, AttachedEngine)
     assert len(engine.pools()) == 1
 
 
-@pytest.mark.parametrize("kind", ["tensorrt-llm", "ollama", "openai"])
+@pytest.mark.parametrize("kind", ["ollama", "openai"])
 def test_kinds_without_an_adapter_are_named(kind):
     with pytest.raises(EngineKindMissing, match=f'"{kind}".*openvino, scripted'):
         build(kind)

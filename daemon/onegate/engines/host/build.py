@@ -4,7 +4,11 @@ import importlib.metadata
 from collections.abc import Callable
 
 from onegate.engines.host.engine import HostEngine
-from onegate.engines.host.settings import HostSettings, OpenVinoSettings
+from onegate.engines.host.settings import (
+    HostSettings,
+    OpenVinoSettings,
+    TensorRtLlmSettings,
+)
 
 
 def build_engine(settings: HostSettings, *, hang_up: Callable[[], None]) -> HostEngine:
@@ -17,6 +21,10 @@ def build_engine(settings: HostSettings, *, hang_up: Callable[[], None]) -> Host
         from onegate.engines.host.openvino import open_pipeline
 
         return EmbeddedEngine(settings, open_pipeline, version=_version("openvino-genai"))
+    if isinstance(settings, TensorRtLlmSettings):
+        from onegate.engines.host.trtllm.engine import TrtLlmEngine
+
+        return TrtLlmEngine(settings)
     from onegate.engines.host.scripted import ScriptedEngine
 
     return ScriptedEngine(settings, hang_up=hang_up)

@@ -1,6 +1,6 @@
 """What the daemon tells the host about its engine: the table in `Attach`, read strictly."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,7 @@ from onegate.engines.base import Reservation
 # No less strict than an engine needs them to be; the daemon's configuration has narrower ones.
 # What is no number is beyond every bound.
 _Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 _CostMs = Annotated[float, Meta(ge=0, le=1e9)]
 _Path = Annotated[str, Meta(pattern=r"^/[^\x00]*\Z")]
 
@@ -46,6 +47,34 @@ class OpenVinoSettings(_Settings, frozen=True, tag_field="kind", tag="openvino")
         return min(self.max_step_tok, self.context_tok, self.kv_tok)
 
 
+class TensorRtLlmSettings(_Settings, frozen=True, tag_field="kind", tag="tensorrt-llm"):
+    """`path` is an absolute path to a folder with a Hugging Face model; `model` its name.
+
+    `kv_tok` None: as many tokens as `kv_share` of the memory holds that the model leaves. `salted`:
+    prefixes are shared by requests of one principal only. `step_target_ms` changes nothing and is
+    compared with what steps take.
+    """
+
+    model: str
+    path: _Path
+    tensor_parallel: _Count
+    context_tok: _Count
+    kv_tok: _Count | None
+    kv_share: Annotated[float, Meta(gt=0, le=1)]
+    kv_dtype: str
+    max_seqs: _Count
+    max_step_tok: _Count
+    chunked_prefill: bool
+    policy: Literal["guaranteed_no_evict", "max_utilization"]
+    guided: Literal["xgrammar", "llguidance"] | None
+    prefix_cache: bool
+    salted: bool
+    trust_remote_code: bool
+    step_target_ms: _CostMs | None
+    stall_s: _Seconds
+    load_s: _Seconds
+
+
 class ScriptedPool(_Settings, frozen=True):
     """One model of the scripted engine; a step costs `a + b * prefill_tok + c * seqs`."""
 
@@ -68,7 +97,7 @@ class ScriptedSettings(_Settings, frozen=True, tag_field="kind", tag="scripted")
     loadable: _Count
 
 
-HostSettings = OpenVinoSettings | ScriptedSettings
+HostSettings = OpenVinoSettings | TensorRtLlmSettings | ScriptedSettings
 
 
 def read_settings(table: dict[str, Any] | None) -> HostSettings:

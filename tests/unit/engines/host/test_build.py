@@ -1,13 +1,17 @@
 import importlib.metadata
+import sys
 
 import pytest
 
+from onegate.config import EngineConfig
 from onegate.engines.base import PoolState
 from onegate.engines.host import build
 from onegate.engines.host.build import build_engine
 from onegate.engines.host.embedded import EmbeddedEngine
 from onegate.engines.host.scripted import ScriptedEngine
-from onegate.engines.host.settings import OpenVinoSettings, ScriptedSettings
+from onegate.engines.host.settings import OpenVinoSettings, ScriptedSettings, read_settings
+from onegate.engines.host.trtllm.engine import TrtLlmEngine
+from onegate.engines.plan import tensorrt_llm_plan
 
 OPENVINO = OpenVinoSettings(
     model="m",
@@ -34,6 +38,18 @@ def test_each_kind_has_its_engine_and_nothing_is_loaded():
     scripted = build_engine(ScriptedSettings(pools=[], loadable=1), hang_up=hang_up)
     assert isinstance(scripted, ScriptedEngine)
     assert (embedded.kind, scripted.kind) == ("openvino", "scripted")
+    assert not scripted.wake
+    for engine in (embedded, scripted):
+        assert engine.due == engine.busy
+        engine.close()
+
+
+def test_tensorrt_llm_is_not_imported_before_it_loads():
+    settings = read_settings(tensorrt_llm_plan(EngineConfig(model="/m"), None).table())
+    engine = build_engine(settings, hang_up=hang_up)
+    assert isinstance(engine, TrtLlmEngine)
+    assert (engine.kind, engine.version) == ("tensorrt-llm", "not installed")
+    assert "tensorrt_llm" not in sys.modules
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -33,7 +33,7 @@ def enter(collector):
     def enter(id, **params):
         request = EngineRequest(id=id, model="m", max_tokens=9, prompt="x", params=Params(**params))
         handle = Handle()
-        collector.add(Sequence(request, handle, prompt_tok=1))
+        collector.add(Sequence(request, handle, prompt=[0]))
         return handle
 
     return enter

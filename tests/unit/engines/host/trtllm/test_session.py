@@ -1,0 +1,184 @@
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from onegate.engines.host.trtllm import session as module
+from onegate.engines.host.trtllm.messages import (
+    Broken,
+    Finished,
+    Iteration,
+    Iterations,
+    Tokens,
+)
+from onegate.engines.host.trtllm.session import Session, no_engine
+
+PATIENCE_S = 30.0
+ENTRY = {"iterLatencyMS": 1.0, "kvCacheStats": {"maxNumBlocks": 9, "tokensPerBlock": 32}}
+VALUES = {"max_tokens": 1, "n": 1, "top_k": 1}
+
+
+class Post:
+    """What the session posts, from whichever thread."""
+
+    def __init__(self):
+        self.heard = []
+        self._came = threading.Condition()
+
+    def __call__(self, *messages):
+        with self._came:
+            self.heard += messages
+            self._came.notify_all()
+
+    def wait_for(self, kind):
+        with self._came:
+            assert self._came.wait_for(
+                lambda: any(isinstance(m, kind) for m in self.heard), PATIENCE_S
+            )
+        return next(m for m in self.heard if isinstance(m, kind))
+
+
+@pytest.fixture
+def post():
+    return Post()
+
+
+@pytest.fixture
+def make(library, llm, post):
+    made = []
+
+    def make(**given):
+        given = {"canary_ids": [3], "salted": True, "stall_s": 30.0, **given}
+        made.append(Session(library, llm, post, **given))
+        return made[-1]
+
+    yield make
+    llm.may_shut_down.set()
+    for session in made:
+        session.end(PATIENCE_S)
+
+
+def test_one_token_proves_that_it_generates_and_brings_the_first_figures(make, llm):
+    session = make()
+    llm.entries = [ENTRY]
+    session.warm_up(PATIENCE_S)
+    (canary,) = llm.outputs
+    assert canary.given["inputs"] == [3]
+    assert canary.given["sampling"][1]["max_tokens"] == 1
+    assert canary.given["streaming"] is False
+    assert session.figures == Iteration(latency_ms=1.0, blocks=9, block_tok=32)
+
+
+def test_one_that_generates_nothing(make, llm):
+    llm.answers = None
+    with pytest.raises(TimeoutError) as raised:
+        make().warm_up(0.01)
+    assert "does not generate (TimeoutError" in str(no_engine(raised.value))
+
+
+def test_05_a_request_from_its_thread_to_the_loop_and_back(make, llm, post):
+    session = make()
+    llm.answers = ([7, 8], "length")
+    session.submit(5, [1, 2], VALUES, None, salt="uid:1", priority=1.0)
+    assert post.wait_for(Finished) == Finished(5, "length", None)
+    assert Tokens(5, [7, 8]) in post.heard
+    assert llm.threads == {"trtllm loop"}
+    assert llm.outputs[0].given == {
+        "inputs": [1, 2],
+        "sampling": ("SamplingParams", VALUES),
+        "streaming": True,
+        "cache_salt": "uid:1",
+    }
+
+
+@pytest.mark.parametrize(("salted", "salt"), [(False, "uid:1"), (True, "")])
+def test_without_a_salt(make, llm, salted, salt):
+    make(salted=salted).submit(5, [1], VALUES, None, salt=salt, priority=1.0)
+    assert llm.outputs[0].given["cache_salt"] is None
+
+
+def test_what_the_call_raises_is_raised(make, llm):
+    llm.raises = ValueError("no end_id")
+    with pytest.raises(ValueError, match="no end_id"):
+        make().submit(5, [1], VALUES, None, salt="", priority=1.0)
+
+
+def test_an_abort_reaches_the_output(make, llm, post):
+    session = make()
+    llm.answers = None
+    session.submit(5, [1], VALUES, None, salt="", priority=1.0)
+    session.abort(5)
+    session.abort(6)
+    session._looped.ask(PATIENCE_S, lambda: None)
+    assert llm.outputs[0].aborts == 1
+
+
+def test_steps_are_posted(make, llm, post):
+    make()
+    llm.entries = [ENTRY]
+    assert post.wait_for(Iterations).steps[0].blocks == 9
+
+
+def test_23_a_health_that_is_gone_is_certain(make, llm, post, monkeypatch):
+    monkeypatch.setattr(module, "_TICK_S", 0.0)
+    session = make()
+    llm.healthy = False
+    session.begin_to_watch()
+    assert "shutting down" in post.wait_for(Broken).reason
+
+
+def test_23_a_worker_that_has_ended_is_a_doubt_and_silence_its_proof(make, llm, post, monkeypatch):
+    monkeypatch.setattr(module, "_TICK_S", 0.0)
+    monkeypatch.setattr(module, "PROOF_S", 0.01)
+    monkeypatch.setattr("onegate.engines.host.trtllm.watch.PROOF_S", 0.05)
+    session = make()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
+        session.begin_to_watch()
+        llm.answers = None  # as with a worker that is dead
+        worker.kill()
+        assert f"process {worker.pid} of TensorRT-LLM has ended" in post.wait_for(Broken).reason
+    canary = llm.outputs[0]
+    assert canary.given["inputs"] == [3]
+    assert canary.aborts == 1
+
+
+def test_23_one_that_answers_is_alive(make, llm, post, monkeypatch):
+    monkeypatch.setattr(module, "_TICK_S", 0.0)
+    monkeypatch.setattr("onegate.engines.host.trtllm.watch.CANARY_EVERY_S", 0.0)
+    monkeypatch.setattr("onegate.engines.host.trtllm.watch.PROOF_S", PATIENCE_S)
+    session = make()
+    session.begin_to_watch()
+    while len(llm.outputs) < 3:
+        session._looped.ask(PATIENCE_S, lambda: None)
+    assert not any(isinstance(message, Broken) for message in post.heard)
+
+
+def test_24_the_end_in_order(make, llm):
+    session = make()
+    llm.answers = None
+    session.submit(5, [1], VALUES, None, salt="", priority=1.0)
+    assert session.end(PATIENCE_S)
+    assert session.end(PATIENCE_S)
+    assert llm.outputs[0].aborts == 1
+    assert len(llm.shutdowns) == 1
+    assert llm.shutdowns[0] != "trtllm loop"
+    assert session._looped.loop.is_closed()
+
+
+def test_24_a_shutdown_that_blocks_is_ended_by_force(make, llm):
+    llm.may_shut_down.clear()
+    session = make()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
+        session.begin_to_watch()
+        assert not session.end(0.05)
+        assert worker.wait() == -9
+
+
+def test_24_a_shutdown_that_raises_leaves_no_worker(make, llm):
+    llm.shutdown_raises = RuntimeError("the worker is dead")
+    session = make()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
+        session.begin_to_watch()
+        assert session.end(PATIENCE_S)
+        assert worker.wait() == -9
