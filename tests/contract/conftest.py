@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.contract.trtllm import model_folder, stand_in, trtllm_config
 from tests.integration.hosts import Manager
 
 from onegate.config import EngineConfig, ScriptedConfig, ScriptedPool
@@ -240,7 +241,7 @@ async def started(new_box: Callable[..., Box]) -> Callable[..., Awaitable[Box]]:
     return start
 
 
-@pytest.fixture(scope="module", params=["scripted", "attached", "openvino"])
+@pytest.fixture(scope="module", params=["scripted", "attached", "openvino", "tensorrt-llm"])
 def adapter(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EngineConfig]:
@@ -252,6 +253,9 @@ def adapter(
         service = Manager(tmp_path_factory.mktemp("host"))
         yield scripted_config(host_socket=service.path)
         service.close()
+    elif request.param == "tensorrt-llm":
+        directory = tmp_path_factory.mktemp("trtllm")
+        yield trtllm_config(stand_in(directory).python, model_folder(directory))
     else:
         yield EngineConfig(kind="openvino", kv_tok=8192, max_seqs=16, context_tok=1024)
 

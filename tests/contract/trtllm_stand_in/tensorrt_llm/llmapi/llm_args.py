@@ -1,0 +1,18 @@
+"""What `LLM` compares its keywords with."""
+
+_NAMES = """
+tokenizer tokenizer_mode skip_tokenizer_init trust_remote_code tensor_parallel_size dtype revision
+tokenizer_revision model attention_dp_config disable_overlap_scheduler attn_backend sampler_type
+sampler_force_async_worker enable_iter_perf_stats enable_iter_req_stats print_iter_log
+perf_metrics_max_requests batch_wait_timeout_ms batch_wait_timeout_iters
+batch_wait_max_tokens_ratio torch_compile_config enable_autotuner enable_layerwise_nvtx_marker
+load_format enable_min_latency stream_interval cuda_graph_config moe_config nvfp4_gemm_config
+garbage_collection_gen0_threshold force_dynamic_quantization otlp_traces_endpoint env_overrides
+return_perf_metrics gather_generation_logits enable_chunked_prefill max_num_tokens max_batch_size
+max_seq_len orchestrator_type num_postprocess_workers postprocess_tokenizer_dir
+batched_logits_processor lora_config kv_cache_config scheduler_config guided_decoding_backend
+"""
+
+
+class TorchLlmArgs:
+    model_fields = dict.fromkeys(_NAMES.split())
