@@ -79,12 +79,15 @@ class Dialect(Protocol):
     """One kind of server. Its questions raise EngineErrors, as the link does.
 
     `confirm` is asked `confirm_first_s` after a connection was closed and every `confirm_every_s`
-    from then on, once for all that leave, until it says yes.
+    from then on, once for all that leave, until it says yes. With `frees_in_decode` the server is
+    known to end a request at its next token once its connection is closed: one whose reader leaves
+    in decode is not asked about.
     """
 
     name: str
     confirm_first_s: float
     confirm_every_s: float
+    frees_in_decode: bool
 
     async def probe(self, link: HttpLink) -> list[PoolInfo]:
         """Every pool there is, with its identity, capacity, features and state."""

@@ -138,6 +138,7 @@ class HttpEngine:
         return self._pools.health()
 
     async def load(self, model: str) -> None:
+        self._keeper.doubt()  # so that it is seen to be loading
         await self._ask(self._dialect.load, model)
 
     def keep_cold(self, cold: bool) -> None:
@@ -213,7 +214,8 @@ class HttpEngine:
         except EngineError as error:
             raise EngineUnavailable(str(error)) from error
         finally:
-            self._keeper.doubt()
+            # What has become of the pool is told before the answer.
+            await self._keeper.look()
 
     def _tell(self, event: EngineEvent) -> None:
         if self._sink is not None:

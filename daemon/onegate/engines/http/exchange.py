@@ -75,7 +75,11 @@ class Exchange:
         if seat.task is not None:
             seat.task.cancel()
         seat.left_ns = monotonic_ns()
-        self._quarantine.entered()
+        if self._dialect.frees_in_decode and seat.phase is Phase.DECODE and error is None:
+            # Behind the end of its task, which closes the connection: the next one is sent after.
+            asyncio.get_running_loop().call_soon(self._out, seat)
+        else:
+            self._quarantine.entered()
 
     async def aclose(self) -> None:
         """Close every connection."""

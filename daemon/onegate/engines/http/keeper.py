@@ -15,7 +15,7 @@ from onegate.engines.base import (
     PoolState,
 )
 from onegate.engines.http.boundary import AddressRefused
-from onegate.engines.http.dialect import Dialect, Phase
+from onegate.engines.http.dialect import Dialect, Phase, Watched
 from onegate.engines.http.link import HttpLink
 from onegate.engines.http.pools import Pools
 from onegate.engines.http.quarantine import Quarantine
@@ -73,6 +73,17 @@ class Keeper:
             self._log_once(str(error))
         self._doubted.set()
 
+    async def look(self) -> None:
+        """Look, and return when what is seen has been told. What goes wrong is left to `run`."""
+        try:
+            watched = await self._dialect.watch(self._link)
+        except EngineError:
+            watched = None
+        if watched is None or self._quarantine.ghosts:
+            self._doubted.set()
+        else:
+            self._take(watched)
+
     async def run(self) -> None:
         """For the engine's life."""
         while True:
@@ -121,14 +132,18 @@ class Keeper:
                     return EngineBroke(str(error))
             else:
                 silent = 0
-                if watched.pools is not None:
-                    self._pools.probed(watched.pools)
-                for notice in watched.notices:
-                    self._pools.notice(notice.code, notice.model, notice.detail)
-                for snapshot in watched.snapshots:
-                    self.snapshots[snapshot.model] = (snapshot, monotonic_ns())
-                    self._pools.observed(snapshot)
+                self._take(watched)
             looked_ns = monotonic_ns()
+
+    def _take(self, watched: Watched) -> None:
+        """Tell what a look has shown."""
+        if watched.pools is not None:
+            self._pools.probed(watched.pools)
+        for notice in watched.notices:
+            self._pools.notice(notice.code, notice.model, notice.detail)
+        for snapshot in watched.snapshots:
+            self.snapshots[snapshot.model] = (snapshot, monotonic_ns())
+            self._pools.observed(snapshot)
 
     async def _pause(self, wait_s: float) -> bool:
         """Whether somebody doubts."""
