@@ -9,8 +9,10 @@ from onegate.config.classes import ORDINARY_CLASS, ClassConfig
 from onegate.config.document import check, load, needs_restart, socket_path
 from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
+from onegate.config.http import HttpConfig, OpenAiConfig, OpenAiPool
 from onegate.config.log import LogConfig
 from onegate.config.model import Config, ConfigError, ConfigProblem
+from onegate.config.ollama import OllamaConfig, OllamaModel
 from onegate.config.page import reference, rule_text
 from onegate.config.rules import Grant, Hint
 from onegate.config.usage import MAX_USAGE_ROWS, UsageConfig, usage_directory
@@ -26,7 +28,12 @@ __all__ = [
     "GateConfig",
     "Grant",
     "Hint",
+    "HttpConfig",
     "LogConfig",
+    "OllamaConfig",
+    "OllamaModel",
+    "OpenAiConfig",
+    "OpenAiPool",
     "PoolFacts",
     "ScriptedConfig",
     "ScriptedPool",

@@ -8,7 +8,9 @@ from msgspec import NODEFAULT, Struct, structs
 from onegate.config.classes import SHIPPED_CLASSES, ClassConfig
 from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
+from onegate.config.http import OpenAiConfig, OpenAiPool
 from onegate.config.log import LogConfig
+from onegate.config.ollama import OllamaConfig, OllamaModel
 from onegate.config.rules import SHIPPED_HINTS, Grant, Hint, shipped_grants
 from onegate.config.shape import NONE_WORD, Shape, shapes
 from onegate.config.usage import UsageConfig
@@ -29,6 +31,10 @@ def reference() -> str:
     parts = [
         _HEAD,
         _table("[engine]", EngineConfig),
+        _table("[engine.ollama]", OllamaConfig),
+        _table("[[engine.ollama.models]]", OllamaModel),
+        _table("[engine.openai]", OpenAiConfig),
+        _table("[[engine.openai.pools]]", OpenAiPool),
         _table("[engine.scripted]", ScriptedConfig),
         _table("[[engine.scripted.pools]]", ScriptedPool),
         _table("[gate]", GateConfig),

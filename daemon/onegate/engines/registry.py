@@ -1,13 +1,17 @@
 """Which adapter serves which `engine.kind`."""
 
+import importlib
 from collections.abc import Callable
 
 from onegate.config import EngineConfig
 from onegate.engines.attached import AttachedEngine
 from onegate.engines.base import Engine
-from onegate.engines.plan import openvino_plan, scripted_plan
+from onegate.engines.plan import EngineUnprepared, openvino_plan, scripted_plan
 
 _PLANS = {"openvino": openvino_plan, "scripted": scripted_plan}
+# Servers of somebody else's. Their adapters are loaded where one is configured: the others do
+# without an HTTP client.
+_SERVERS = {"openai": ("onegate.engines.openai.plan", "openai_engine")}
 
 
 class EngineKindMissing(Exception):
@@ -25,12 +29,34 @@ def build_engine(
 
     Where an engine lets us choose, its steps take no longer than `step_target_ms`.
     `log` gets what its processes write, line by line; `crashed` is told of the adapter's own bug,
-    after which nobody watches the engine any more. Raises EngineKindMissing.
+    after which nobody watches the engine any more. Raises EngineKindMissing, and EngineUnprepared
+    where the configuration leads to nothing.
     """
+    if config.kind in _SERVERS:
+        return _server(config, log=log, crashed=crashed)
     plan = _PLANS.get(config.kind)
     if plan is None:
-        known = ", ".join(sorted(_PLANS))
+        known = ", ".join(sorted([*_PLANS, *_SERVERS]))
         raise EngineKindMissing(
             f'this version has no engine of kind "{config.kind}": set engine.kind to one of {known}'
         )
     return AttachedEngine(plan(config, step_target_ms), log=log, crashed=crashed)
+
+
+def _server(
+    config: EngineConfig,
+    *,
+    log: Callable[[str], None],
+    crashed: Callable[[str, BaseException], None],
+) -> Engine:
+    module, name = _SERVERS[config.kind]
+    try:
+        build = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "onegate":
+            raise
+        raise EngineUnprepared(
+            f'an engine of kind "{config.kind}" needs {error.name}: install onegate[http]'
+        ) from error
+    engine: Engine = build(config, log=log, crashed=crashed)
+    return engine
