@@ -22,12 +22,10 @@ from onegate.engines.base import (
 from onegate.engines.http.dialect import Call, Leaving, Watched
 from onegate.engines.http.documents import document, encode
 from onegate.engines.http.link import HttpLink, HttpStatus
-from onegate.engines.ollama import survey
 from onegate.engines.ollama.answer import AnswerReader
 from onegate.engines.ollama.canary import has_free_seat
 from onegate.engines.ollama.loads import was_cold
 from onegate.engines.ollama.model import EMBEDDING, Known
-from onegate.engines.ollama.names import canonical
 from onegate.engines.ollama.refusal import refusal
 from onegate.engines.ollama.request import EMBED, GENERATE, call_of, pinned
 from onegate.engines.ollama.shapes import EmbedAnswer
@@ -109,7 +107,8 @@ class OllamaDialect:
         known = self._store[leaving.model]
         if self._store.is_remote(known):
             return True
-        if canonical(known.name) not in await survey.loaded(link):
+        await self._store.look(link)
+        if known.loaded is None:
             return True  # what is not in memory runs nothing, and a canary would load it
         try:
             return await has_free_seat(
@@ -170,6 +169,11 @@ class OllamaDialect:
                 known.is_loading = False
             known.took((monotonic_ns() - began_ns) / _NS_PER_MS)
             await self._store.look(link)
+            if not known.loaded_as_pinned():
+                raise EngineUnavailable(
+                    f"Ollama says that it has loaded {known.name} and does not list it: it may "
+                    "have another name of the same weights in memory, or another context"
+                )
 
     async def unload(self, link: HttpLink, model: str) -> None:
         """By an empty prompt that is kept for no time; returns when it is out of memory."""
@@ -190,8 +194,9 @@ class OllamaDialect:
     async def _empty(
         self, link: HttpLink, known: Known, keep_alive_s: float | None, *, timeout_s: float
     ) -> None:
-        path, text = (GENERATE, {"prompt": ""}) if known.generates else (EMBED, {"input": []})
-        body = {**pinned(known, keep_alive_s), **text, "stream": False}
+        path = GENERATE if known.generates else EMBED
+        body = {**pinned(known, keep_alive_s), "stream": False}
+        body |= {"prompt": ""} if known.generates else {"input": []}
         await link.post(path, encode(body), timeout_s=timeout_s)
 
 

@@ -77,8 +77,11 @@ class Store:
         if self._looked_ns is None or monotonic_ns() - self._looked_ns > _STORE_EVERY_NS:
             await self._look_into_store(link)
         loaded = await survey.loaded(link)
+        # Two names of the same model share a runner, which is listed under the one it came by.
+        by_digest = {model.digest: model for model in loaded.values() if model.digest}
         for known in self._models.values():
-            known.loaded = loaded.get(canonical(known.name))
+            digest = "" if known.facts is None else known.facts.digest
+            known.loaded = loaded.get(canonical(known.name)) or by_digest.get(digest)
             offload = known.offload()
             if offload is not None:
                 self._say(known.name, f"{known.name} is loaded, {offload}")

@@ -111,7 +111,10 @@ def test_thoughts_are_told_apart_and_a_token_of_both_is_one():
 
 
 def test_a_tool_call_is_passed_on_as_it_was_written():
-    calls = b'[{"function":{"name":"f","arguments":{"b": 1, "a": 2}}},{"id":"x","function":{"name":"g","arguments":{}}}]'
+    calls = (
+        b'[{"function":{"name":"f","arguments":{"b": 1, "a": 2}}},'
+        b'{"id":"x","function":{"name":"g","arguments":{}}}]'
+    )
     line = b'{"message":{"content":"","tool_calls":' + calls + b'},"done":false}'
     items = read(reader(), line, last(eval_count=30))
     one, two, rest = items[1:-1]
