@@ -112,7 +112,7 @@ class Box:
         await self.engine.start(self.sink)
 
     async def ready(self) -> None:
-        await self.until(lambda: self.pool.state is PoolState.READY)
+        await self.until(lambda: [p.state for p in self.engine.pools()[:1]] == [PoolState.READY])
 
     def request(self, prompt: str | None = None, **given) -> EngineRequest:
         given.setdefault("model", self.model)

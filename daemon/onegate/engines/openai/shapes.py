@@ -148,13 +148,13 @@ class ModelList(Struct):
     data: list[Listed]
 
 
-class Modalities(Struct):
+class Modalities(Struct, frozen=True):
     """What llama-server's model reads."""
 
     vision: bool = False
 
 
-class TemplateCaps(Struct):
+class TemplateCaps(Struct, frozen=True):
     """What llama-server found in the model's template."""
 
     supports_tools: bool = False
