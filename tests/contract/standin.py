@@ -57,9 +57,10 @@ class StandIn:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for task in tuple(self._tasks):
+        others = self._tasks - {asyncio.current_task()}
+        for task in others:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
         self.inside = self.running = 0
         self._waiting.clear()
 
@@ -195,7 +196,7 @@ class StandIn:
             if "hold" in wanted:
                 await self.held.wait()
         finally:
-            self.inside -= 1
+            self.inside = max(0, self.inside - 1)
             gone.cancel()
 
     async def _seat(self, gone: asyncio.Future) -> None:
@@ -279,6 +280,7 @@ class Script:
                 raise asyncio.CancelledError
             if name == "die":
                 await self.server.close()
+                raise asyncio.CancelledError
             if name == "stall":
                 await self._pause(3600)
             data = FAULTS[name]

@@ -88,6 +88,7 @@ class Exchange:
     async def _run(self, seat: Seat, call: Call, decoder: Decoder, max_tokens: int) -> None:
         try:
             async with self._link.open("POST", call.path, call.body, call.headers) as answer:
+                seat.answered = True
                 lines = Lines(max_total_bytes=_FRAME_BYTES + _TOKEN_BYTES * max_tokens)
                 left_tok = max_tokens + _SPARE_TOK
                 async for data in answer.chunks():
@@ -135,7 +136,6 @@ class Exchange:
     def _take(self, seat: Seat, item: GenerateItem) -> int:
         """Pass it on; returns the tokens it stands for."""
         now_ns = seat.moved_ns = monotonic_ns()
-        seat.answered = True
         if isinstance(item, EngineChunk):
             if seat.phase is not Phase.DECODE:
                 seat.phase = Phase.DECODE

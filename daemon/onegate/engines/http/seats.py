@@ -11,8 +11,8 @@ from onegate.engines.stream import Stream
 
 @dataclass(eq=False)
 class Seat:
-    """One request inside. `stopped`: its reader stays and is told `Stopped`; `answered`: an item
-    has come.
+    """One request inside. `stopped`: its reader stays and is told `Stopped`; `answered`: the
+    server has begun to.
 
     `left_ns` is set once its connection was closed before the end: from then on it is in
     quarantine, until the server is seen to have let go.
