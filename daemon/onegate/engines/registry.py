@@ -11,7 +11,10 @@ from onegate.engines.plan import EngineUnprepared, openvino_plan, scripted_plan
 _PLANS = {"openvino": openvino_plan, "scripted": scripted_plan}
 # Servers of somebody else's. Their adapters are loaded where one is configured: the others do
 # without an HTTP client.
-_SERVERS = {"openai": ("onegate.engines.openai.plan", "openai_engine")}
+_SERVERS = {
+    "ollama": ("onegate.engines.ollama.plan", "ollama_engine"),
+    "openai": ("onegate.engines.openai.plan", "openai_engine"),
+}
 
 
 class EngineKindMissing(Exception):
