@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import json
 import re
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _DIRECTIVE = re.compile(r"\[\[([a-z0-9-]+)(?::([^\]]*))?\]\]")
@@ -212,6 +214,22 @@ class StandIn:
             raise ConnectionResetError
 
 
+@contextlib.contextmanager
+def in_a_thread(server: StandIn) -> Iterator[StandIn]:
+    """The stand-in on a loop of its own, for those whose loops come and go."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
 @dataclass
 class Script:
     """One answer, as its directives want it."""
@@ -255,7 +273,9 @@ class Script:
                 reason = "stop"
                 break
             # As servers do: what may be the beginning of a stop string is held back.
-            held = max((k for s in stops for k in range(1, len(s)) if text.endswith(s[:k])), default=0)
+            held = max(
+                (k for s in stops for k in range(1, len(s)) if text.endswith(s[:k])), default=0
+            )
             await self._piece(text[shown : len(text) - held])
             shown = max(shown, len(text) - held)
         else:
@@ -294,7 +314,9 @@ class Script:
 
     async def _end(self, reason: str, made: int) -> None:
         wanted = self.wanted
-        final = {"index": 0, "finish_reason": reason} | ({"delta": {}} if self.chat else {"text": ""})
+        final = {"index": 0, "finish_reason": reason} | (
+            {"delta": {}} if self.chat else {"text": ""}
+        )
         for call in [wanted["tool"]] if "tool" in wanted else []:
             for piece in (
                 {"index": 0, "id": "c1", "function": {"name": call, "arguments": ""}},

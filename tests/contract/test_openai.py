@@ -263,9 +263,7 @@ async def test_a_server_that_never_lets_go_is_given_nothing_more(server, started
 
 
 async def test_silence_has_an_end_before_and_between_tokens(server, started):
-    box = await started(
-        config_of(await server(), first_timeout_s=0.3, idle_timeout_s=0.3)
-    )
+    box = await started(config_of(await server(), first_timeout_s=0.3, idle_timeout_s=0.3))
     for directive in ("hang", "stall:2"):
         outcome = await box.run(f"[[{directive}]]", max_tokens=9)
         assert isinstance(outcome.error, EngineBroke)

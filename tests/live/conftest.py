@@ -5,9 +5,18 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.contract.conftest import new_box, started
+from tests.contract.conftest import box, new_box, pytest_collection_modifyitems, shared, started
+from tests.live.llama_server import prepare
 
-__all__ = ["new_box", "started"]
+__all__ = ["box", "new_box", "pytest_collection_modifyitems", "shared", "started"]
+
+
+@pytest.fixture(scope="session")
+def llama_home(live_directory: Path) -> Path:
+    """A prepared llama.cpp server."""
+    home = live_directory / "llama"
+    prepare(home)
+    return home
 
 
 @pytest.fixture(scope="session")

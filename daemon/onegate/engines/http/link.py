@@ -1,6 +1,7 @@
 """One HTTP server, spoken to: bounded, without redirects, and never anywhere else."""
 
 import asyncio
+import io
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from onegate.engines.http.documents import short
 # Of an error's text, which is read for one sentence.
 _MAX_ERROR_BYTES = 64 << 10
 _MAX_DOCUMENT_BYTES = 16 << 20
+_PIECE_BYTES = 256 << 10
 _QUESTION_S = 10.0
 _MAX_RETRY_AFTER_S = 86_400
 
@@ -106,7 +108,8 @@ class HttpLink:
             response = await self._open_session().request(
                 method,
                 self.address.origin + self.address.prefix + path,
-                data=body,
+                # Of a long body the loop gets its turn between pieces.
+                data=io.BytesIO(body) if body and len(body) > _PIECE_BYTES else body,
                 headers={**self._headers(body), **(headers or {})},
                 allow_redirects=False,
             )

@@ -92,8 +92,9 @@ class StreamDecoder:
             raise error_of(piece.error, began=self._accepted)
         if not self._accepted:
             yield from self._accept(piece)
-        elif piece.prompt_progress is not None and not self._n_tok:
-            yield Progress(prefilled_tok=piece.prompt_progress.processed)
+        elif (progress := piece.prompt_progress) is not None and not self._n_tok:
+            if progress.processed < progress.total:
+                yield Progress(prefilled_tok=progress.processed)
         if piece.usage is not None:
             self._usage = piece.usage
         for choice in piece.choices:
