@@ -65,7 +65,7 @@ def engine(ollama, new_box, config):
             await ollama.start()
         box = new_box(config(*models, **given))
         await box.start()
-        await box.until(lambda: box.pool.state is not PoolState.LOADING and bool(box.events))
+        await box.until(lambda: box.pool.state is not PoolState.LOADING)
         if load:
             await box.engine.load(box.model)
         return box

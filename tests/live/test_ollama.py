@@ -63,7 +63,7 @@ def ready(new_box):
             )
         )
         await box.start()
-        await box.until(lambda: box.pool.state is not PoolState.COLD or bool(box.events))
+        await box.until(lambda: box.pool.state is not PoolState.LOADING)
         await box.engine.load(box.model)
         return box
 

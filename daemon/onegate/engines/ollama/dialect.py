@@ -4,6 +4,8 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from msgspec import structs
+
 from onegate.clock import monotonic_ns
 from onegate.config import OllamaConfig
 from onegate.engines.base import (
@@ -17,6 +19,7 @@ from onegate.engines.base import (
     EngineRequest,
     EngineUnavailable,
     PoolInfo,
+    PoolState,
     TokenCount,
 )
 from onegate.engines.http.dialect import Call, Leaving, Watched
@@ -70,7 +73,7 @@ class OllamaDialect:
 
     def first_pools(self) -> list[PoolInfo]:
         """The pools before the server has said anything."""
-        return self._store.pools()
+        return [structs.replace(pool, state=PoolState.LOADING) for pool in self._store.pools()]
 
     async def probe(self, link: HttpLink) -> list[PoolInfo]:
         await self._store.learn(link)
