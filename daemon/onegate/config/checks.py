@@ -158,8 +158,9 @@ def _gate(gate: GateConfig, say: _Say) -> None:
         say("gate.socket_mode", text)
 
 
-# Their host has no queue of its own: it takes as many requests as it has seats.
-_NO_LOOK_AHEAD = ("openvino", "scripted")
+# A host has no queue of its own and takes as many requests as it has seats. A server's queue knows
+# no ranks, so its adapter sends no more than that either.
+_NO_LOOK_AHEAD = ("openvino", "scripted", "ollama", "openai")
 
 
 def _look_ahead(config: Config, say: _Say) -> None:

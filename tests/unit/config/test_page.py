@@ -10,13 +10,16 @@ from onegate.config import Config, Grant, Hint, check, page, reference, rule_tex
 from onegate.config.classes import ClassConfig
 from onegate.config.engine import EngineConfig, ScriptedConfig, ScriptedPool
 from onegate.config.gate import GateConfig
+from onegate.config.http import OpenAiConfig, OpenAiPool
 from onegate.config.log import LogConfig
+from onegate.config.ollama import OllamaConfig, OllamaModel
 from onegate.config.page import toml_value
 from onegate.config.shape import shapes
 from onegate.config.usage import UsageConfig
 
 KINDS = [
-    *(EngineConfig, ScriptedConfig, ScriptedPool, GateConfig, UsageConfig, LogConfig),
+    *(EngineConfig, OllamaConfig, OllamaModel, OpenAiConfig, OpenAiPool),
+    *(ScriptedConfig, ScriptedPool, GateConfig, UsageConfig, LogConfig),
     *(ClassConfig, Grant, Hint),
 ]
 

@@ -199,7 +199,10 @@ class OllamaDialect:
     ) -> None:
         path = GENERATE if known.generates else EMBED
         body = {**pinned(known, keep_alive_s), "stream": False}
-        body |= {"prompt": ""} if known.generates else {"input": []}
+        if known.generates:
+            body["prompt"] = ""
+        else:
+            body["input"] = []
         await link.post(path, encode(body), timeout_s=timeout_s)
 
 
