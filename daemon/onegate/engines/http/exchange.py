@@ -11,6 +11,7 @@ from onegate.engines.base import (
     EngineError,
     EngineMalformed,
     EngineRequest,
+    EngineTooLarge,
     EngineUnavailable,
     Finished,
     GenerateItem,
@@ -122,6 +123,9 @@ class Exchange:
             self._refused(seat, error, busy=seat.phase is Phase.SENT and seat.answered)
         except EngineBroke as error:
             self._failed(seat, error)
+        except EngineTooLarge as error:
+            # Seen by us, not said by the server, which has begun with it.
+            self.leave(seat, error)
         except EngineError as error:
             self._refused(seat, error, busy=False)
         except asyncio.CancelledError:

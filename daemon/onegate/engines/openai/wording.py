@@ -110,6 +110,9 @@ def _params(request: EngineRequest, flavour: Flavour, body: dict[str, Any]) -> N
                 body[flavour.params[name]] = _format(value)
         elif not (legacy and name in ("logprobs", "top_logprobs")):
             body[flavour.params[name]] = value
+    if "top_logprobs" in body:
+        # Alternatives are asked for, which only this lets the server give.
+        body["logprobs"] = True
     body[flavour.params["max_tokens"]] = request.max_tokens
 
 

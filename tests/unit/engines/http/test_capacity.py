@@ -24,7 +24,7 @@ class Sim:
         """`n` at once, first come first served."""
         free = [self.now_ns] * self.real
         events = []
-        for i in range(n):
+        for _ in range(n):
             id = next(self.ids)
             self.width.sent(id, 100, self.now_ns)
             begin = min(free)
