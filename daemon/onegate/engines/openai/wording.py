@@ -10,6 +10,7 @@ from onegate.engines.base import EngineRefused, EngineRequest, EngineTooLarge, F
 from onegate.engines.http.dialect import Call
 from onegate.engines.openai.flavours import Flavour, ranked
 from onegate.protocol.content import (
+    ForcedTool,
     ImagePart,
     Message,
     Params,
@@ -17,6 +18,7 @@ from onegate.protocol.content import (
     TextPart,
     Tool,
     ToolCall,
+    ToolChoice,
 )
 
 CHAT = "/v1/chat/completions"
@@ -51,7 +53,7 @@ def call_of(request: EngineRequest, pool: PoolInfo, flavour: Flavour, *, priorit
         if request.tools is not None:
             body["tools"] = tools_of(request.tools)
         if request.tool_choice is not None:
-            body["tool_choice"] = msgspec.to_builtins(request.tool_choice)
+            body["tool_choice"] = _choice(request.tool_choice)
         _think(request, body)
     _params(request, flavour, body)
     if priority and (rank := ranked(flavour, request)) is not None:
@@ -69,6 +71,12 @@ def messages_of(messages: list[Message]) -> list[dict[str, Any]]:
 def tools_of(tools: list[Tool]) -> list[dict[str, Any]]:
     """Tools, as they are sent."""
     return [{"type": "function", "function": msgspec.to_builtins(tool.function)} for tool in tools]
+
+
+def _choice(choice: ToolChoice) -> Any:
+    if isinstance(choice, ForcedTool):
+        return {"type": "function", "function": {"name": choice.function.name}}
+    return choice
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -135,5 +135,5 @@ class FakeDialect:
 
 async def until(condition):
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0)

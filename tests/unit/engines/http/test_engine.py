@@ -89,11 +89,12 @@ async def test_the_sink_is_never_called_from_within_generate(world):
 async def test_no_more_than_there_are_seats(world):
     first = [world.generate() for _ in range(2)]
     for stream in first:
-        world.feed(b"a")
-        await anext(stream)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(stream)
     with pytest.raises(EngineUnavailable, match="all 2 seats"):
         await anext(world.generate())
-    assert world.link.opened == 2
+    assert world.link.opened <= 2
 
 
 async def test_closing_closes_the_connection_and_the_seat_waits_for_the_word(world):
