@@ -415,6 +415,24 @@ async def test_a_pool_is_unloaded_and_loaded_again(engine, ollama):
     assert (box.pool.state, box.pool.loads, ollama.loads) == (PoolState.READY, 2, 2)
 
 
+async def test_it_loads_the_first_model_by_itself_unless_it_is_to_stay_cold(
+    new_box, config, ollama
+):
+    await ollama.start()
+    box = new_box(config(OllamaModel(model="tiny"), OllamaModel(model="other")))
+    await box.start()
+    await box.until(lambda: box.pool.state is PoolState.READY)
+    assert [pool.state for pool in box.engine.pools()] == [PoolState.READY, PoolState.COLD]
+    await box.engine.unload("tiny")
+    cold = new_box(config())
+    cold.engine.keep_cold(True)
+    await cold.start()
+    await cold.until(lambda: cold.pool.state is PoolState.COLD)
+    await cold.until(lambda: ollama.asked["ps"] > 8)
+    assert cold.pool.state is PoolState.COLD
+    assert ollama.loads == 1
+
+
 async def test_a_load_that_fails_says_why(engine, ollama):
     ollama.load_error = "model requires more system memory (9 GiB) than is available (8 GiB)"
     box = await engine(load=False)
@@ -476,6 +494,7 @@ async def test_an_answer_from_elsewhere_is_refused_and_said(engine):
     await box.all_told()
     await box.until(lambda: box.pool.state is PoolState.FAILED)
     assert box.pool.identity.boundary == "remote"
+    await box.until(lambda: bool(box.of(EngineNotice)))
     assert box.of(EngineNotice)[0].code == "boundary"
     assert isinstance((await box.run("more")).error, EngineUnavailable)
 

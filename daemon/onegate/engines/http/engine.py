@@ -87,6 +87,8 @@ class HttpEngine:
             log=log,
         )
         self._keeper.leave = self._exchange.leave
+        self._keeper.came_up = self._came_up
+        self._cold = False
 
     async def start(self, sink: Sink) -> None:
         if self._sink is not None:
@@ -142,7 +144,7 @@ class HttpEngine:
         await self._ask(self._dialect.load, model)
 
     def keep_cold(self, cold: bool) -> None:
-        """Nothing is loaded by itself here: a server's models are loaded when one is asked for."""
+        self._cold = cold
 
     async def unload(self, model: str) -> None:
         for seat in self._seats.of(model):
@@ -216,6 +218,20 @@ class HttpEngine:
         finally:
             # What has become of the pool is told before the answer.
             await self._keeper.look()
+
+    def _came_up(self) -> None:
+        """A server that has nothing in memory of what is served loads the first of it: whoever
+        waits for the daemon to be ready waits for a model."""
+        states = [pool.state for pool in self._pools.all()]
+        if not self._cold and PoolState.READY not in states and PoolState.COLD in states:
+            first = self._pools.all()[states.index(PoolState.COLD)]
+            self._tasks.spawn(self._load_first(first.model), name=f"load {first.model}")
+
+    async def _load_first(self, model: str) -> None:
+        try:
+            await self.load(model)
+        except EngineUnavailable as error:
+            self._keeper.doubt(error)  # its pool says so too, and the core may ask again
 
     def _tell(self, event: EngineEvent) -> None:
         if self._sink is not None:

@@ -66,6 +66,7 @@ class Keeper:
         self._causes: set[str] = set()
         self.snapshots: dict[str, tuple[EngineSnapshot, int]] = {}
         self.leave: Callable[[Seat, EngineError], None] = lambda seat, error: None
+        self.came_up: Callable[[], None] = lambda: None
 
     def doubt(self, error: EngineError | None = None) -> None:
         """Look now. Each cause is logged once until the server is well again."""
@@ -97,6 +98,7 @@ class Keeper:
                 self._causes.clear()
                 self._backoff.ready()
                 self._pools.probed(pools)
+                self.came_up()
                 reason = await self._watch()
                 # Where the server is there and only holds on to something, the others go on.
                 held = self._quarantine.overdue()

@@ -93,9 +93,12 @@ class OllamaDialect:
         return AnswerReader(
             request.id,
             max_context_tok=pool.capacity.max_context_tok,
-            ear=_Ear(self._store, self._store[request.model], self._notices.append),
+            ear=_Ear(self._store, self._store[request.model], self._hear),
             want_logprobs=request.params.logprobs is True,
         )
+
+    def _hear(self, notice: EngineNotice) -> None:
+        self._notices.append(notice)
 
     def refusal(self, status: int, body: bytes, retry_after_ms: float | None) -> EngineError:
         error = refusal(status, body)

@@ -168,3 +168,12 @@ async def test_an_answer_from_elsewhere_ends_it_and_is_said_once(dialect, link):
     assert [notice.code for notice in watched.notices] == ["boundary"]
     assert watched.pools[0].state is PoolState.FAILED
     assert (await dialect.watch(link)).notices == []
+
+
+async def test_a_look_during_an_answer_loses_no_notice(dialect, link):
+    request = EngineRequest(id=1, model="m", prompt="x", max_tokens=3)
+    decoder = dialect.decoder(request, await pool(dialect, link))
+    await dialect.watch(link)
+    with pytest.raises(EngineBroke):
+        list(decoder.line(b'{"remote_host":"far"}'))
+    assert [notice.code for notice in (await dialect.watch(link)).notices] == ["boundary"]
