@@ -6,8 +6,10 @@ import json
 import os
 
 import pytest
+from tests.integration.conftest import running_daemon
 from tests.live.ollama_server import OllamaServer, prepare
 
+from onegate import AsyncClient
 from onegate.config import EngineConfig, OllamaConfig, OllamaModel
 from onegate.engines.base import (
     EmbedRequest,
@@ -206,6 +208,34 @@ async def test_killed_and_started_again(ready, server):
     await box.until(lambda: bool(box.of(EngineLost)))
     await box.all_told()
     server.start()
-    await box.until(lambda: box.pool.state is PoolState.COLD)
-    await box.engine.load(box.model)
+    await box.until(lambda: box.pool.state is PoolState.READY)
     assert (await box.run("x", max_tokens=1)).finished
+
+
+async def test_a_person_is_served_next_however_many_wait(server, tmp_path, timeout_factor):
+    """Ten batch requests are there first, on one seat. The person comes after the one that runs, or
+    before its end where it is stopped for him, and never behind the queue."""
+    config = f"""
+[engine]
+kind = "ollama"
+[engine.ollama]
+base_url = "{server.url}"
+boundary = "local"
+models = [{{model = "tiny"}}]
+"""
+    ended: list[str] = []
+    with running_daemon(tmp_path / "d", config, 60 * timeout_factor) as daemon:
+        async with AsyncClient(daemon.socket) as gate:
+
+            async def ask(who, class_, max_tokens):
+                await gate.generate(f"I am {who}.", class_=class_, max_tokens=max_tokens)
+                ended.append(who)
+
+            async with asyncio.TaskGroup() as group:
+                for i in range(10):
+                    group.create_task(ask(f"batch {i}", "batch", 12))
+                async for _ in gate.stream("Who runs?", class_="batch", max_tokens=1):
+                    pass  # so long the others are there, and one of them runs
+                group.create_task(ask("person", "interactive", 4))
+    assert len(ended) == 11
+    assert ended.index("person") <= 1
