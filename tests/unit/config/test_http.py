@@ -35,7 +35,8 @@ def test_what_is_no_address_is_said(url, text):
 
 
 def test_another_machine_is_allowed_by_its_owner_and_never_local():
-    allowed = config(base_url="http://192.0.2.1").replace("[engine]", "[engine]\nallow_remote = true")
+    away = config(base_url="http://192.0.2.1")
+    allowed = away.replace("[engine]", "[engine]\nallow_remote = true")
     assert check(allowed).engine.allow_remote
     with pytest.raises(ConfigError, match="boundary"):
         check(allowed + 'boundary = "local"\n')
