@@ -14,8 +14,10 @@ from onegate.config.engine import (
     TensorRtLlmConfig,
 )
 from onegate.config.gate import GateConfig
+from onegate.config.http import HttpConfig, OpenAiConfig, OpenAiPool
 from onegate.config.log import LogConfig
 from onegate.config.model import Config, ConfigError, ConfigProblem
+from onegate.config.ollama import OllamaConfig, OllamaModel
 from onegate.config.page import reference, rule_text
 from onegate.config.rules import Grant, Hint
 from onegate.config.usage import MAX_USAGE_ROWS, UsageConfig, usage_directory
@@ -31,7 +33,12 @@ __all__ = [
     "GateConfig",
     "Grant",
     "Hint",
+    "HttpConfig",
     "LogConfig",
+    "OllamaConfig",
+    "OllamaModel",
+    "OpenAiConfig",
+    "OpenAiPool",
     "PoolFacts",
     "ScriptedConfig",
     "ScriptedPool",

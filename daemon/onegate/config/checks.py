@@ -1,13 +1,17 @@
 """What no single key shows: keys that contradict each other, and keys that waste each other."""
 
+import ipaddress
 import os
 from collections.abc import Callable, Collection
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from onegate.config.classes import ClassConfig
 from onegate.config.engine import EngineConfig
 from onegate.config.gate import GateConfig
+from onegate.config.http import HttpConfig, OpenAiConfig
 from onegate.config.model import Config, ConfigProblem
+from onegate.config.ollama import OllamaConfig
 from onegate.config.units import MAX_SOCKET_PATH_BYTES
 from onegate.config.window import parse
 
@@ -56,6 +60,14 @@ def _engine(engine: EngineConfig, say: _Say) -> None:
     if engine.kind == "scripted":
         _scripted(engine, say)
         return
+    if engine.kind == "ollama":
+        _http(engine.ollama, engine.allow_remote, "engine.ollama", say)
+        _ollama(engine.ollama, say)
+        return
+    if engine.kind == "openai":
+        _http(engine.openai, engine.allow_remote, "engine.openai", say)
+        _openai(engine.openai, say)
+        return
     kv_tok, kv_at = engine.kv_tok, f"{at}.kv_tok"
     if engine.kind == "tensorrt-llm":
         kv_tok = engine.tensorrt_llm.kv_tok or engine.context_tok
@@ -66,6 +78,62 @@ def _engine(engine: EngineConfig, say: _Say) -> None:
     if engine.context_tok > kv_tok:
         text = f"above kv_tok ({kv_tok}): one long request could never run"
         say(f"{at}.context_tok", text, kv_at)
+
+
+def _http(http: HttpConfig, allow_remote: bool, at: str, say: _Say) -> None:
+    try:
+        host, port = _host_and_port(http.base_url)
+    except ValueError as error:
+        say(f"{at}.base_url", str(error))
+        return
+    away = "text would leave this machine: set engine.allow_remote = true if it may"
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        pass  # a name is looked up when the engine is started
+    else:
+        if not ip.is_loopback and not allow_remote:
+            say(f"{at}.base_url", f"{host} is not this machine, {away}", "engine.allow_remote")
+        if not ip.is_loopback and http.boundary == "local":
+            say(f"{at}.boundary", f"{host} is not this machine", f"{at}.base_url")
+    if port == 0:
+        say(f"{at}.base_url", "0 is no port")
+
+
+def _host_and_port(url: str) -> tuple[str, int | None]:
+    if url.startswith("unix:"):
+        if not url.startswith("unix:/"):
+            raise ValueError("unix: is followed by an absolute path")
+        return "127.0.0.1", None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a name or a password has no place in it: use api_key_file")
+    if parts.query or parts.fragment:
+        raise ValueError("expected no ? and no # in it")
+    return parts.hostname, parts.port
+
+
+def _openai(openai: OpenAiConfig, say: _Say) -> None:
+    seen: set[str] = set()
+    for i, pool in enumerate(openai.pools):
+        if pool.model in seen:
+            say(f"engine.openai.pools[{i}].model", f'"{pool.model}" is already a pool')
+        seen.add(pool.model)
+
+
+def _ollama(ollama: OllamaConfig, say: _Say) -> None:
+    at = "engine.ollama.models"
+    if not ollama.models:
+        say(at, "name at least one: `ollama list` shows what there is")
+    seen: set[str] = set()
+    for i, model in enumerate(ollama.models):
+        # One model has several spellings there: no tag is `:latest`, and case says nothing.
+        name = model.model.casefold().removesuffix(":latest")
+        if name in seen:
+            say(f"{at}[{i}].model", f'"{model.model}" is already a pool')
+        seen.add(name)
 
 
 def _scripted(engine: EngineConfig, say: _Say) -> None:
@@ -104,8 +172,9 @@ def _gate(gate: GateConfig, say: _Say) -> None:
         say("gate.socket_mode", text)
 
 
-# Their host has no queue of its own: it takes as many requests as it has seats.
-_NO_LOOK_AHEAD = ("openvino", "scripted")
+# A host has no queue of its own and takes as many requests as it has seats. A server's queue knows
+# no ranks, so its adapter sends no more than that either.
+_NO_LOOK_AHEAD = ("openvino", "scripted", "ollama", "openai")
 
 
 def _look_ahead(config: Config, say: _Say) -> None:
@@ -176,6 +245,8 @@ def configured_pools(config: Config) -> tuple[PoolFacts, ...]:
     engine = config.engine
     if engine.kind == "scripted":
         return tuple(PoolFacts(p.model, p.context_tok, p.max_seqs) for p in engine.scripted.pools)
+    if engine.kind == "ollama":
+        return tuple(PoolFacts(m.model, m.context_tok, m.max_seqs) for m in engine.ollama.models)
     if engine.kind in ("openvino", "tensorrt-llm"):
         return (PoolFacts(engine.model, engine.context_tok, engine.max_seqs),)
     return ()

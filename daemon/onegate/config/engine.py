@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from onegate.config.http import OpenAiConfig
+from onegate.config.ollama import OllamaConfig
 from onegate.config.units import (
     CostMs,
     Count,
@@ -198,6 +200,12 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     restart_reset_s: Annotated[
         Seconds, why("up for this long, the engine counts as healthy again", "s", restart=True)
     ] = 300.0
+    ollama: Annotated[OllamaConfig, why('read when `kind = "ollama"`', restart=True)] = (
+        OllamaConfig()
+    )
+    openai: Annotated[OpenAiConfig, why('read when `kind = "openai"`', restart=True)] = (
+        OpenAiConfig()
+    )
     scripted: Annotated[ScriptedConfig, why('read when `kind = "scripted"`', restart=True)] = (
         ScriptedConfig()
     )

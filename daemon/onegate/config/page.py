@@ -13,7 +13,9 @@ from onegate.config.engine import (
     TensorRtLlmConfig,
 )
 from onegate.config.gate import GateConfig
+from onegate.config.http import OpenAiConfig, OpenAiPool
 from onegate.config.log import LogConfig
+from onegate.config.ollama import OllamaConfig, OllamaModel
 from onegate.config.rules import SHIPPED_HINTS, Grant, Hint, shipped_grants
 from onegate.config.shape import NONE_WORD, Shape, shapes
 from onegate.config.usage import UsageConfig
@@ -34,6 +36,10 @@ def reference() -> str:
     parts = [
         _HEAD,
         _table("[engine]", EngineConfig),
+        _table("[engine.ollama]", OllamaConfig),
+        _table("[[engine.ollama.models]]", OllamaModel),
+        _table("[engine.openai]", OpenAiConfig),
+        _table("[[engine.openai.pools]]", OpenAiPool),
         _table("[engine.scripted]", ScriptedConfig),
         _table("[[engine.scripted.pools]]", ScriptedPool),
         _table("[engine.tensorrt_llm]", TensorRtLlmConfig),

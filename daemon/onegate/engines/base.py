@@ -238,7 +238,18 @@ class EngineLost(_Shape, frozen=True, tag="engine_lost"):
     restarts: int
 
 
-EngineEvent = SeatFreed | PoolChanged | EngineLost
+NoticeName = Literal["engine_queueing", "foreign_load", "cold_load", "boundary"]
+
+
+class EngineNotice(_Shape, frozen=True, tag="engine_notice"):
+    """Something about a pool that whoever runs it has to know; `detail` None: it is over."""
+
+    code: NoticeName
+    model: str
+    detail: str | None
+
+
+EngineEvent = SeatFreed | PoolChanged | EngineLost | EngineNotice
 Sink = Callable[[EngineEvent], None]
 
 
@@ -294,7 +305,14 @@ class EngineTooLarge(EngineError):
 
 
 class EngineUnavailable(EngineError):
-    """The engine cannot take anything now; nothing of this request reached it."""
+    """The engine cannot take anything now; nothing of this request runs there.
+
+    `retry_after_ms` is what the engine itself asked for, None where it did not.
+    """
+
+    def __init__(self, message: str, *, retry_after_ms: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
 
 
 class EngineBroke(EngineError):

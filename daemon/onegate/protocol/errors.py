@@ -74,6 +74,10 @@ class NoticeCode(OpenEnum):
     CLOSED_UNWRITTEN = "closed_unwritten"
     STATE_DAMAGED = "state_damaged"
     CLASS_LOWERED = "class_lowered"
+    ENGINE_QUEUEING = "engine_queueing"
+    FOREIGN_LOAD = "foreign_load"
+    COLD_LOAD = "cold_load"
+    BOUNDARY = "boundary"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from onegate.engines.base import (
     EngineCapacity,
     EngineEvent,
     EngineLost,
+    EngineNotice,
     EngineUnavailable,
     PoolChanged,
     PoolInfo,
@@ -51,6 +52,7 @@ class EngineRoom:
         self._down: dict[str, str | None] = {}
         self._first_capacity: dict[str, EngineCapacity] = {}
         self._changed: set[str] = set()
+        self._told: dict[str, dict[str, str]] = {}
 
     def hear(self, event: EngineEvent) -> None:
         """The sink handed to `Engine.start`."""
@@ -64,6 +66,21 @@ class EngineRoom:
                 self._gate.engine_lost(event.ids)
             case PoolChanged(pool=pool):
                 self._pool_changed(pool)
+            case EngineNotice():
+                self._notice(event)
+
+    def _notice(self, event: EngineNotice) -> None:
+        told = self._told.setdefault(event.code, {})
+        if event.detail is None:
+            told.pop(event.model, None)
+        else:
+            told[event.model] = event.detail
+            self._log.event(
+                Event.POOL_CHANGED, model=event.model, state=event.code, detail=event.detail
+            )
+        # One notice speaks for all models.
+        text = "; ".join(f"model {model}: {detail}" for model, detail in told.items())
+        self._reporter.notice(NoticeCode(event.code), text or None)
 
     def _pool_changed(self, pool: PoolInfo) -> None:
         self._release.tell(pool)

@@ -12,7 +12,7 @@ import uvloop
 
 from onegate import __version__
 from onegate.config import Config, ConfigError, load, socket_path, usage_directory
-from onegate.engines.registry import EngineKindMissing
+from onegate.engines.plan import EngineUnprepared
 from onegate.server.app import App
 from onegate.server.listener import Listener, ListenError, adopt, bind, take_inherited
 from onegate.server.log import Event, Log
@@ -128,7 +128,7 @@ def main() -> None:
     _raise_fd_limit()
     try:
         code = uvloop.run(run())
-    except EngineKindMissing as error:
+    except EngineUnprepared as error:
         listener.turn_away()
         listener.close()
         log.event(Event.CONFIG_ERROR, detail=str(error))

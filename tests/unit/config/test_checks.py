@@ -48,8 +48,8 @@ def test_a_default_is_within_its_maximum(keys: str, path: str) -> None:
     assert set(found) == {f"class.interactive.{path}"}
 
 
-def test_a_server_with_a_queue_of_its_own_may_be_sent_more_than_its_seats() -> None:
-    assert check('gate.look_ahead = 1\nengine.kind = "ollama"').gate.look_ahead == 1
+def test_an_engine_with_a_queue_of_its_own_may_be_sent_more_than_its_seats() -> None:
+    assert check('gate.look_ahead = 1\nengine.kind = "tensorrt-llm"').gate.look_ahead == 1
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,30 @@ def test_warnings_from_what_the_engine_turned_out_to_be() -> None:
 
 
 def test_a_server_that_is_not_ours_is_not_judged_by_the_file() -> None:
-    assert warnings(check('[engine]\nkind = "ollama"\nmax_seqs = 500\n')) == []
+    assert warnings(check('[engine]\nkind = "openai"\nmax_seqs = 500\n')) == []
+
+
+OLLAMA = '[engine]\nkind = "ollama"\n'
+
+
+def test_an_ollama_needs_models_each_of_them_once() -> None:
+    assert "ollama list" in problems(OLLAMA)["engine.ollama.models"]
+    models = '[[engine.ollama.models]]\nmodel = "a"\n[[engine.ollama.models]]\nmodel = "b"\n'
+    assert len(check(OLLAMA + models).engine.ollama.models) == 2
+    for again in ("a", "A", "a:latest", "A:Latest"):
+        text = f'{OLLAMA}{models}[[engine.ollama.models]]\nmodel = "{again}"\n'
+        assert "already" in problems(text)["engine.ollama.models[2].model"]
+
+
+def test_an_ollama_of_somebody_elses_is_not_spoken_to_unasked() -> None:
+    far = '[engine.ollama]\nbase_url = "http://192.0.2.1:11434"\nmodels = [{model = "a"}]\n'
+    assert set(problems(OLLAMA + far)) == {"engine.ollama.base_url"}
+    assert check(f"{OLLAMA}allow_remote = true\n{far}").engine.allow_remote
+
+
+def test_an_ollamas_seats_and_contexts_are_judged_by_the_file() -> None:
+    text = f'{OLLAMA}[[engine.ollama.models]]\nmodel = "s"\nmax_seqs = 99\n'
+    assert ['99 seats of "s"' in w.message for w in warnings(check(text))] == [True]
 
 
 def test_warnings_look_at_scripted_pools() -> None:

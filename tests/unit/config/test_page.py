@@ -15,14 +15,16 @@ from onegate.config.engine import (
     TensorRtLlmConfig,
 )
 from onegate.config.gate import GateConfig
+from onegate.config.http import OpenAiConfig, OpenAiPool
 from onegate.config.log import LogConfig
+from onegate.config.ollama import OllamaConfig, OllamaModel
 from onegate.config.page import toml_value
 from onegate.config.shape import shapes
 from onegate.config.usage import UsageConfig
 
 KINDS = [
-    *(EngineConfig, ScriptedConfig, ScriptedPool, TensorRtLlmConfig),
-    *(GateConfig, UsageConfig, LogConfig),
+    *(EngineConfig, OllamaConfig, OllamaModel, OpenAiConfig, OpenAiPool),
+    *(ScriptedConfig, ScriptedPool, TensorRtLlmConfig, GateConfig, UsageConfig, LogConfig),
     *(ClassConfig, Grant, Hint),
 ]
 

@@ -11,6 +11,7 @@ from onegate.admission.switching import LOAD_ANSWER_NS
 from onegate.engines.base import (
     EngineBroke,
     EngineLost,
+    EngineNotice,
     EngineUnavailable,
     Health,
     PoolChanged,
@@ -62,6 +63,17 @@ async def test_a_pool_becomes_what_the_engine_says(box: Box) -> None:
     box.change(state=PoolState.LOADING)
     assert box.pool.state is CoreState.LOADING
     assert "pool_changed model=tiny state=loading" in box.log.getvalue()
+
+
+async def test_what_the_engine_has_to_say_is_a_notice_until_it_is_over(box: Box) -> None:
+    for model, detail in (("tiny", "set max_seqs = 2"), ("other", "set max_seqs = 3")):
+        box.room.hear(EngineNotice(code="engine_queueing", model=model, detail=detail))
+    said = notices(box)[NoticeCode.ENGINE_QUEUEING]
+    assert said == "model tiny: set max_seqs = 2; model other: set max_seqs = 3"
+    assert box.log.getvalue().count("max_seqs = 2") == 1
+    for model in ("tiny", "other"):
+        box.room.hear(EngineNotice(code="engine_queueing", model=model, detail=None))
+    assert NoticeCode.ENGINE_QUEUEING not in notices(box)
 
 
 async def test_an_engine_that_is_down_is_a_notice_until_it_is_back(box: Box) -> None:

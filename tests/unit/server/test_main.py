@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onegate import __version__
-from onegate.engines.registry import EngineKindMissing
+from onegate.engines.plan import EngineUnprepared
 from onegate.server import main as main_module
 from onegate.server.listener import Inherited, ListenError
 from onegate.server.main import main, parser
@@ -135,7 +135,7 @@ def test_an_engine_that_is_not_built(
     app: type[App],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(app, "result", EngineKindMissing("set engine.kind"))
+    monkeypatch.setattr(app, "result", EngineUnprepared("set engine.kind"))
     assert exit_code(monkeypatch) == 78
     assert "set engine.kind" in capfd.readouterr().err
     assert listener.closed == 1

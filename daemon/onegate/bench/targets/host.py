@@ -31,7 +31,8 @@ from onegate.engines.base import (
     PoolState,
     SeatFreed,
 )
-from onegate.engines.registry import EngineKindMissing, build_engine
+from onegate.engines.plan import EngineUnprepared
+from onegate.engines.registry import build_engine
 from onegate.protocol.content import Params
 
 _POLL_S = 0.05
@@ -61,7 +62,7 @@ class HostTarget:
                 crashed=lambda name, error: log(f"{name} crashed: {error!r}"),
             )
             return cls(engine, model, ready_s=ready_s)
-        except EngineKindMissing as error:
+        except EngineUnprepared as error:
             raise TargetError(str(error)) from error
 
     async def open(self) -> Facts:

@@ -1,0 +1,35 @@
+"""JSON that a server sent, read into a shape or refused."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from onegate.engines.base import EngineMalformed
+
+T = TypeVar("T")
+
+_MAX_TEXT = 300
+
+
+def document(data: bytes, type: type[T]) -> T:
+    """`data` as `type`. Raises EngineMalformed for what is no JSON, no UTF-8, or another shape."""
+    try:
+        return msgspec.json.decode(data, type=type)
+    except RecursionError:
+        raise EngineMalformed("the server's JSON is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EngineMalformed(f"the server's answer cannot be read: {short(str(error))}") from error
+
+
+def encode(value: Any) -> bytes:
+    """`value` as JSON."""
+    return msgspec.json.encode(value)
+
+
+def short(text: str | bytes) -> str:
+    """Somebody else's text for a sentence of ours: one printable line of bounded length."""
+    if isinstance(text, bytes):
+        text = text[: 4 * _MAX_TEXT].decode("utf-8", "replace")
+    line = "".join(char if char.isprintable() else " " for char in text[: 2 * _MAX_TEXT])
+    line = " ".join(line.split())
+    return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"

@@ -1,0 +1,190 @@
+"""See `http.dialect.Dialect`: a server that speaks the OpenAI API."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from onegate.clock import monotonic_ns
+from onegate.config import OpenAiConfig
+from onegate.engines.base import (
+    EmbedRequest,
+    EmbedResult,
+    EngineError,
+    EngineMalformed,
+    EngineRefused,
+    EngineRequest,
+    EngineSnapshot,
+    EngineUnavailable,
+    PoolInfo,
+    TokenCount,
+)
+from onegate.engines.http.dialect import Call, Leaving, Watched
+from onegate.engines.http.documents import document
+from onegate.engines.http.link import HttpLink, HttpStatus
+from onegate.engines.openai.decoder import StreamDecoder
+from onegate.engines.openai.flavours import NONE, Flavour
+from onegate.engines.openai.refusal import refusal_of
+from onegate.engines.openai.shapes import Embedded, LlamaTokens, Rendered, VllmTokens
+from onegate.engines.openai.survey import Survey, figures, pools_of, survey, takes_priority
+from onegate.engines.openai.wording import call_of, messages_of, tools_of
+from onegate.protocol.content import Message, Tool, Usage
+
+_NS_PER_S = 1_000_000_000
+# One look serves every seat that leaves at the same moment.
+_FRESH_NS = 50_000_000
+# Where nothing shows what runs: what a server needs at most to see that a connection was closed.
+_BLIND_NS = 2 * _NS_PER_S
+_EMBED_S = 120.0
+
+
+class OpenAiDialect:
+    """Which server it is comes with the first probe. `boundary` is where the address leads."""
+
+    name = "openai"
+    # llama-server lets go of a running stream within 0.05 s, vLLM within 0.3 s.
+    confirm_first_s = 0.1
+    # A question to a llama-server puts off, by up to a second, that it looks whether the others'
+    # connections are still there: asked more often, it would never look.
+    confirm_every_s = 2.0
+    frees_in_decode = False
+
+    def __init__(self, config: OpenAiConfig, *, boundary: str) -> None:
+        self._config = config
+        self._boundary = boundary
+        self._flavour = NONE
+        self._priority = False
+        # For which server, in which version, the above was found out.
+        self._asked: tuple[str, str | None] | None = None
+        self._counts: dict[str | None, EngineSnapshot] = {}
+        self._counted_ns = -_FRESH_NS
+
+    @property
+    def flavour(self) -> Flavour:
+        """Which server it is."""
+        return self._flavour
+
+    async def probe(self, link: HttpLink) -> list[PoolInfo]:
+        self._asked = None
+        return await self._pools(link)
+
+    async def watch(self, link: HttpLink) -> Watched:
+        pools = await self._pools(link)
+        counts = await self._count(link)
+        snapshots = [
+            msgspec.structs.replace(counts[key], model=pool.model)
+            for pool in pools
+            if (key := self._key(pool.model, counts)) in counts
+        ]
+        return Watched(pools=pools, snapshots=snapshots)
+
+    async def _pools(self, link: HttpLink) -> list[PoolInfo]:
+        found: Survey = await survey(link, self._config)
+        if (found.flavour.name, found.version) != self._asked:
+            self._priority = await takes_priority(link, found.flavour, found.models[0].id)
+            self._asked = (found.flavour.name, found.version)
+        self._flavour = found.flavour
+        return pools_of(found, self._config, boundary=self._boundary, priority=self._priority)
+
+    def call(self, request: EngineRequest, pool: PoolInfo) -> Call:
+        return call_of(request, pool, self._flavour, priority=self._priority)
+
+    def decoder(self, request: EngineRequest, pool: PoolInfo) -> StreamDecoder:
+        return StreamDecoder(
+            prompt_bytes=_prompt_bytes(request),
+            max_tokens=request.max_tokens,
+            limit_tok=pool.capacity.max_context_tok,
+            fits=request.fit_max_tokens,
+        )
+
+    def refusal(self, status: int, body: bytes, retry_after_ms: float | None) -> EngineError:
+        return refusal_of(status, body, retry_after_ms)
+
+    async def confirm(self, link: HttpLink, leaving: Leaving) -> bool:
+        counts = await self._count(link)
+        seen = counts.get(self._key(leaving.model, counts))
+        if seen is None or seen.seats_used is None:
+            return monotonic_ns() - leaving.since_ns > _BLIND_NS
+        inside = seen.seats_used + (seen.waiting or 0)
+        return inside - leaving.foreign <= leaving.others
+
+    async def _count(self, link: HttpLink) -> dict[str | None, EngineSnapshot]:
+        if monotonic_ns() - self._counted_ns >= _FRESH_NS:
+            self._counts = dict(await figures(link, self._flavour))
+            self._counted_ns = monotonic_ns()
+        return self._counts
+
+    def _key(self, model: str, counts: dict[str | None, EngineSnapshot]) -> str | None:
+        """A figure of the whole server is that of its only model."""
+        return model if model in counts else None
+
+    async def embed(self, link: HttpLink, request: EmbedRequest) -> EmbedResult:
+        body = {"model": request.model, "input": request.input, "encoding_format": "float"}
+        data = await self._ask(link, "/v1/embeddings", body, timeout_s=_EMBED_S)
+        found = document(data, Embedded)
+        vectors: list[list[float] | None] = [None] * len(request.input)
+        for row in found.data:
+            if row.index >= len(vectors) or not all(map(math.isfinite, row.embedding)):
+                raise EngineMalformed("the engine's vectors are not those that were asked for")
+            vectors[row.index] = row.embedding
+        whole = [vector for vector in vectors if vector is not None]
+        if len(whole) != len(vectors):
+            raise EngineMalformed("the engine gave fewer vectors than texts")
+        said = None if found.usage is None else found.usage.prompt_tokens
+        prompt_tok = said or sum(1 + len(text.encode()) // 4 for text in request.input)
+        return EmbedResult(vectors=whole, usage=Usage(prompt_tok=prompt_tok, output_tok=0))
+
+    async def count(
+        self,
+        link: HttpLink,
+        model: str,
+        *,
+        prompt: str | None,
+        raw: bool,
+        messages: list[Message] | None,
+        tools: list[Tool] | None,
+    ) -> TokenCount:
+        said = [{"role": "user", "content": prompt}]
+        if messages is not None:
+            said = messages_of(messages)
+        offered: dict[str, Any] = {} if tools is None else {"tools": tools_of(tools)}
+        match self._flavour.tokenizes:
+            case "vllm":
+                body = {"prompt": prompt} if raw else {"messages": said, **offered}
+                data = await self._ask(link, "/tokenize", {"model": model, **body})
+                return TokenCount(n_tok=document(data, VllmTokens).count, exact=True)
+            case "llama":
+                text = prompt or ""
+                if not raw:
+                    asked = {"messages": said, **offered}
+                    data = await self._ask(link, "/apply-template", asked)
+                    text = document(data, Rendered).prompt
+                body = {"content": text, "add_special": True, "parse_special": True}
+                data = await self._ask(link, "/tokenize", body)
+                return TokenCount(n_tok=len(document(data, LlamaTokens).tokens), exact=True)
+            case _:
+                raise EngineRefused("the engine counts no tokens", unsupported=True)
+
+    async def load(self, link: HttpLink, model: str) -> None:
+        raise EngineUnavailable("the server loads its models itself: start it with this one")
+
+    async def unload(self, link: HttpLink, model: str) -> None:
+        raise EngineUnavailable("the server keeps its models: stop it to free their memory")
+
+    async def _ask(
+        self, link: HttpLink, path: str, body: dict[str, Any], *, timeout_s: float = 10.0
+    ) -> bytes:
+        try:
+            return await link.post(path, msgspec.json.encode(body), timeout_s=timeout_s)
+        except HttpStatus as status:
+            raise refusal_of(status.status, status.body, status.retry_after_ms) from status
+
+
+def _prompt_bytes(request: EngineRequest) -> int:
+    """Roughly, for the estimate where a server does not say what was used."""
+    if request.prompt_tok_ids is not None:
+        return 4 * len(request.prompt_tok_ids)
+    if request.messages is not None:
+        parts = (message.content for message in request.messages)
+        return sum(len(part) if isinstance(part, str) else 0 for part in parts)
+    return len(request.prompt or "")

@@ -1,0 +1,288 @@
+"""What a server is, which models it has, and what it is doing."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from onegate.config import OpenAiConfig, OpenAiPool
+from onegate.engines.base import (
+    EngineBroke,
+    EngineCapacity,
+    EngineError,
+    EngineMalformed,
+    EngineSnapshot,
+    EngineUnavailable,
+    Feature,
+    PoolInfo,
+    PoolState,
+)
+from onegate.engines.http.documents import document
+from onegate.engines.http.link import HttpLink, HttpStatus
+from onegate.engines.openai.exposition import gauges
+from onegate.engines.openai.flavours import FLAVOURS, NONE, Flavour, recognised
+from onegate.engines.openai.shapes import Listed, ModelList, Props, Slot, Version
+from onegate.protocol.content import Identity
+
+T = TypeVar("T")
+
+_MAX_POOLS = 64
+# Where neither the owner nor the server says.
+_SEATS = 4
+_CONTEXT_TOK = 4096
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one look showed."""
+
+    flavour: Flavour
+    models: list[Listed] = field(default_factory=list)
+    props: Props | None = None
+    version: str | None = None
+    kv_tok: int | None = None
+
+
+async def survey(link: HttpLink, config: OpenAiConfig) -> Survey:
+    """Ask what there is to know. Raises EngineErrors."""
+    models = await _models(link, config)
+    owners = {model.owned_by for model in models if model.owned_by is not None}
+    props = None
+    flavour = NONE if config.flavour == "auto" else FLAVOURS[config.flavour]
+    if config.flavour == "llama-server" or (config.flavour == "auto" and "llamacpp" in owners):
+        props = await _optional(link, "/props", Props)
+    if config.flavour == "auto":
+        flavour = recognised(owners, props is not None)
+    if props is not None:
+        return Survey(flavour, models, props, version=props.build_info)
+    if flavour.counts != "vllm":
+        return Survey(flavour, models)
+    version = await _optional(link, "/version", Version)
+    return Survey(
+        flavour,
+        models,
+        version=None if version is None else version.version,
+        kv_tok=await _vllm_cache(link),
+    )
+
+
+async def _models(link: HttpLink, config: OpenAiConfig) -> list[Listed]:
+    try:
+        data = await link.get("/v1/models")
+    except HttpStatus as status:
+        if status.status == 503:
+            raise EngineUnavailable("the server is there and still loads its model") from status
+        if status.status in (401, 403):
+            raise EngineBroke(
+                f"the server does not let this daemon in ({status.status}): correct api_key_file"
+            ) from status
+        if config.pools:
+            # It cannot list its models, and the owner has said which there are.
+            return [Listed(id=pool.model) for pool in config.pools]
+        raise EngineBroke(
+            f"{status}. Correct base_url, or name its models in [[engine.openai.pools]]"
+        ) from status
+    models = document(data, ModelList).data
+    if not models:
+        raise EngineBroke("the server lists no model in /v1/models")
+    if len(models) > _MAX_POOLS and not config.pools:
+        raise EngineBroke(
+            f"the server lists {len(models)} models: name those to serve in [[engine.openai.pools]]"
+        )
+    return models
+
+
+async def _optional(link: HttpLink, path: str, shape: type[T]) -> T | None:
+    try:
+        return document(await link.get(path), shape)
+    except HttpStatus:
+        return None
+
+
+async def _vllm_cache(link: HttpLink) -> int | None:
+    """Tokens of vLLM's cache: blocks times their size, from the labels of one figure."""
+    try:
+        found = gauges(await link.get("/metrics"), {"vllm:cache_config_info"})
+    except HttpStatus:
+        return None
+    for labels, _ in found.get("vllm:cache_config_info", ()):
+        blocks, size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
+        if blocks.isdigit() and size.isdigit() and 0 < int(blocks) * int(size) < 2**32:
+            return int(blocks) * int(size)
+    return None
+
+
+# --- pools --------------------------------------------------------------------------------------
+
+
+def pools_of(
+    found: Survey, config: OpenAiConfig, *, boundary: str, priority: bool
+) -> list[PoolInfo]:
+    """The pools that the owner wants of those that the server has."""
+    wanted = {pool.model: pool for pool in config.pools}
+    return [
+        _pool(found, model, wanted.get(model.id), config, boundary, priority)
+        for model in found.models
+        if not wanted or model.id in wanted
+    ]
+
+
+def expected_pools(config: OpenAiConfig) -> list[PoolInfo]:
+    """What is known before the server has said anything: the pools that the owner names."""
+    return [
+        PoolInfo(
+            model=pool.model,
+            state=PoolState.LOADING,
+            capacity=EngineCapacity(
+                max_seqs=pool.max_seqs or config.max_seqs or _SEATS,
+                max_context_tok=pool.context_tok or config.context_tok or _CONTEXT_TOK,
+                reservation=NONE.reservation,
+            ),
+        )
+        for pool in config.pools
+    ]
+
+
+def _pool(
+    found: Survey,
+    model: Listed,
+    said: OpenAiPool | None,
+    config: OpenAiConfig,
+    boundary: str,
+    priority: bool,
+) -> PoolInfo:
+    flavour, props = found.flavour, found.props
+    meta = model.meta
+    context_tok = (meta.n_ctx if meta is not None else None) or model.max_model_len
+    mine = said or OpenAiPool(model=model.id)
+    slots = None if props is None else props.total_slots
+    seats = mine.max_seqs or config.max_seqs or slots or _SEATS
+    asked_tok = mine.context_tok or config.context_tok or context_tok or _CONTEXT_TOK
+    return PoolInfo(
+        model=model.id,
+        state=PoolState.READY,
+        capacity=EngineCapacity(
+            # What the server says it has, no key can make more.
+            max_seqs=min(seats, slots or seats),
+            max_context_tok=max(1, min(asked_tok, context_tok or asked_tok)),
+            reservation=flavour.reservation,
+            kv_tok=found.kv_tok,
+        ),
+        features=_features(found, mine, priority),
+        params=frozenset(flavour.params),
+        identity=_identity(found, model, boundary),
+    )
+
+
+def _features(found: Survey, pool: OpenAiPool, priority: bool) -> frozenset[Feature]:
+    flavour, props = found.flavour, found.props
+    features = set(flavour.features)
+    caps = None if props is None else props.chat_template_caps
+    tools = caps is not None and caps.supports_tools and caps.supports_tool_calls
+    images = props is not None and props.modalities.vision
+    thinking = props is not None and "enable_thinking" in props.chat_template
+    for feature, said, seen in (
+        (Feature.TOOLS, pool.tools, tools),
+        (Feature.IMAGES, pool.images, images),
+        (Feature.THINKING, pool.thinking, thinking and flavour.thinks),
+        (Feature.EMBEDDINGS, pool.embeddings, False),
+        (Feature.PRIORITY, None, priority),
+    ):
+        if seen if said is None else said:
+            features.add(feature)
+    return frozenset(features)
+
+
+def _identity(found: Survey, model: Listed, boundary: str) -> Identity:
+    """A digest of everything that the server says of the model: no file can be hashed from here."""
+    props = found.props
+    meta = None if model.meta is None else msgspec.structs.asdict(model.meta)
+    parts = [found.flavour.name, found.version, model.id, model.root, model.parent]
+    parts += [None if meta is None else repr(sorted(meta.items())), str(model.max_model_len)]
+    if props is not None:
+        parts += [props.model_path, props.chat_template]
+    digest = hashlib.sha256("\0".join(part or "" for part in parts).encode()).hexdigest()
+    name = {"none": "openai"}.get(found.flavour.name, found.flavour.name)
+    return Identity(
+        engine=name,
+        model=model.id,
+        engine_version=found.version or "unknown",
+        digest=f"sha256:{digest}",
+        digest_kind="listing",
+        boundary="remote"
+        if boundary == "remote"
+        else "local"
+        if boundary == "local"
+        else "unknown",
+    )
+
+
+# --- what it does now ---------------------------------------------------------------------------
+
+
+async def figures(link: HttpLink, flavour: Flavour) -> Mapping[str | None, EngineSnapshot]:
+    """Running and waiting requests by model, under None where they are the whole server's. Empty
+    where the server does not say. Raises EngineErrors."""
+    try:
+        if flavour.counts == "slots":
+            return {None: await _slots(link)}
+        if flavour.counts == "vllm":
+            return _vllm(await link.get("/metrics"))
+    except HttpStatus:
+        return {}
+    return {}
+
+
+async def _slots(link: HttpLink) -> EngineSnapshot:
+    slots = document(await link.get("/slots"), list[Slot])
+    deferred: int | None = None
+    try:
+        name = "llamacpp:requests_deferred"
+        for _, value in gauges(await link.get("/metrics"), {name}).get(name, ()):
+            deferred = int(value)
+    except (HttpStatus, EngineMalformed):
+        deferred = None  # it was started without --metrics
+    return EngineSnapshot(
+        model="", seats_used=sum(slot.is_processing for slot in slots), waiting=deferred
+    )
+
+
+def _vllm(text: bytes) -> dict[str | None, EngineSnapshot]:
+    names = {
+        "vllm:num_requests_running": "seats_used",
+        "vllm:num_requests_waiting": "waiting",
+    }
+    sums: dict[str, dict[str, int]] = {}
+    for name, rows in gauges(text, set(names)).items():
+        for labels, value in rows:
+            # Several engines behind one server are one pool.
+            counted = sums.setdefault(labels.get("model_name", ""), {})
+            counted[names[name]] = counted.get(names[name], 0) + int(value)
+    return {
+        model: EngineSnapshot(
+            model=model, seats_used=counted.get("seats_used"), waiting=counted.get("waiting")
+        )
+        for model, counted in sums.items()
+    }
+
+
+async def takes_priority(link: HttpLink, flavour: Flavour, model: str) -> bool:
+    """Whether the server orders what waits by a priority: it is asked for one token with one.
+
+    Only a yes counts; a server that refuses, is busy or late gets none.
+    """
+    if flavour.priority is None:
+        return False
+    body = {
+        "model": model,
+        "prompt": "a",
+        "max_tokens": 1,
+        "priority": 1 if flavour.name == "vllm" else 0.5,
+    }
+    try:
+        await link.post("/v1/completions", msgspec.json.encode(body), timeout_s=10.0)
+    except EngineError:
+        return False
+    return True

@@ -1,0 +1,178 @@
+import asyncio
+from collections import Counter
+
+import pytest
+import pytest_asyncio
+from tests.unit.engines.http.fakes import SETTINGS, FakeDialect, FakeLink, pool_of, until
+
+from onegate.engines.base import (
+    EngineBroke,
+    EngineChunk,
+    EngineLost,
+    EngineRefused,
+    EngineRequest,
+    EngineUnavailable,
+    Finished,
+    PoolState,
+    SeatFreed,
+    Stopped,
+)
+from onegate.engines.http.engine import HttpEngine
+from onegate.engines.http.link import HttpStatus
+
+
+class World:
+    """An engine over a fake server, and what it told."""
+
+    def __init__(self, *pools):
+        self.dialect, self.link = FakeDialect(*pools), FakeLink()
+        self.events, self.log, self.crashes = [], [], []
+        self.engine = HttpEngine(
+            self.dialect,
+            self.link,
+            SETTINGS,
+            pools=[],
+            log=self.log.append,
+            crashed=lambda name, error: self.crashes.append(error),
+        )
+        self.ids = iter(range(1, 1000))
+
+    async def start(self):
+        await self.engine.start(self.events.append)
+        await until(lambda: bool(self.engine.pools()))
+        return self
+
+    def generate(self):
+        request = EngineRequest(id=next(self.ids), model="m", max_tokens=9, prompt="x")
+        return self.engine.generate(request)
+
+    def feed(self, *lines):
+        for line in lines:
+            self.link.lines.put_nowait(line)
+
+    def told(self):
+        told = Counter(e.id for e in self.events if isinstance(e, SeatFreed))
+        for event in self.events:
+            told.update(event.ids if isinstance(event, EngineLost) else ())
+        return told
+
+
+@pytest_asyncio.fixture
+async def world():
+    world = await World().start()
+    yield world
+    await world.engine.aclose(1.0)
+    await world.engine.aclose(1.0)
+    assert world.crashes == []
+    assert world.link.open_now == 0
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_request_to_its_end(world):
+    world.feed(b"a", b"one", b"f")
+    items = [item async for item in world.generate()]
+    assert isinstance(items[-1], Finished)
+    await until(lambda: world.told() == {1: 1})
+
+
+async def test_the_sink_is_never_called_from_within_generate(world):
+    world.engine._pools.taken_away(PoolState.FAILED, "gone")
+    stream = world.generate()
+    step = asyncio.ensure_future(anext(stream))  # noqa: TID251 - to stand between two turns
+    await asyncio.sleep(0)
+    assert world.told() == {}
+    with pytest.raises(EngineUnavailable, match="gone"):
+        await step
+    assert world.told() == {1: 1}
+
+
+async def test_no_more_than_there_are_seats(world):
+    first = [world.generate() for _ in range(2)]
+    for stream in first:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(stream)
+    with pytest.raises(EngineUnavailable, match="all 2 seats"):
+        await anext(world.generate())
+    assert world.link.opened <= 2
+
+
+async def test_closing_closes_the_connection_and_the_seat_waits_for_the_word(world):
+    world.dialect.gone = False
+    stream = world.generate()
+    world.feed(b"a", b"one")
+    await anext(stream)
+    await anext(stream)
+    await stream.aclose()
+    await until(lambda: world.link.open_now == 0 and len(world.dialect.confirmed) > 2)
+    assert world.told() == {}
+    world.dialect.gone = True
+    await until(lambda: world.told() == {1: 1})
+
+
+async def test_stopping_twice_is_stopping_once(world):
+    request = world.generate()
+    world.feed(b"a", b"one")
+    items = []
+    async for item in request:
+        items.append(item)
+        if isinstance(item, EngineChunk):
+            world.engine.stop(1)
+            world.engine.stop(1)
+    world.engine.stop(1)
+    assert [type(item) for item in items[1:]] == [EngineChunk, Stopped]
+    await until(lambda: world.told() == {1: 1})
+
+
+async def test_a_server_that_dies(world):
+    stream = world.generate()
+    world.feed(b"a")
+    await anext(stream)
+    world.dialect.there = False
+    world.feed(EngineBroke("cut"))
+    with pytest.raises(EngineBroke, match="cut"):
+        await anext(stream)
+    await until(lambda: world.told() == {1: 1})
+    assert any(isinstance(event, EngineLost) for event in world.events)
+    world.dialect.there = True
+    await until(lambda: world.engine.health().state == "ready")
+    assert world.engine.pools()[0].loads == 2
+
+
+async def test_a_refusal_frees_the_seat_at_once(world):
+    world.link.refusal = HttpStatus(503, b"", 60_000.0)
+    with pytest.raises(EngineUnavailable, match="busy") as busy:
+        await anext(world.generate())
+    assert busy.value.retry_after_ms == 60_000.0
+    assert world.told() == {1: 1}
+    assert world.engine.pools()[0].state is PoolState.LOADING
+
+
+async def test_a_bug_of_ours_ends_one_request_and_is_logged_without_its_text(world):
+    world.dialect.decoder_error = KeyError("secret")
+    world.feed(b"a", b"!")
+    stream = world.generate()
+    await anext(stream)
+    with pytest.raises(EngineBroke, match="KeyError"):
+        await anext(stream)
+    await until(lambda: world.told() == {1: 1})
+    assert any("KeyError" in line for line in world.log)
+    assert "secret" not in "".join(world.log)
+
+
+async def test_loads_and_unloads(world):
+    with pytest.raises(EngineUnavailable, match="does not load"):
+        await world.engine.load("m")
+    with pytest.raises(EngineRefused):
+        world.engine._known("other")
+    with pytest.raises(EngineUnavailable):
+        await world.engine.load("other")
+    await world.engine.unload("m")
+
+
+async def test_stopped_and_never_started():
+    world = World(pool_of())
+    await world.engine.aclose(1.0)
+    assert world.engine.health().state == "stopped"
+    with pytest.raises(EngineUnavailable, match="stopped"):
+        await anext(world.generate())

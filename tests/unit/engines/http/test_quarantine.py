@@ -1,0 +1,67 @@
+import asyncio
+
+from tests.unit.engines.http.fakes import FakeDialect, pool_of, until
+from tests.unit.engines.http.test_seats import seat_of
+
+from onegate.clock import monotonic_ns
+from onegate.engines.base import EngineMalformed, SeatFreed
+from onegate.engines.http.pools import Pools
+from onegate.engines.http.quarantine import Quarantine
+from onegate.engines.http.seats import HttpSeats
+from onegate.tasks import Tasks
+
+
+def make(confirm_s=60.0):
+    told = []
+    dialect, seats = FakeDialect(), HttpSeats(told.append)
+    pools = Pools([pool_of()], lambda event: None)
+    return Quarantine(dialect, None, seats, pools, confirm_s=confirm_s), dialect, seats, told
+
+
+async def test_those_that_leave_are_asked_about_until_they_are_gone():
+    quarantine, dialect, seats, told = make()
+    dialect.gone = False
+    tasks = Tasks(lambda name, error: None)
+    tasks.spawn(quarantine.run(), name="q")
+    seats.enter(seat_of(1, left_ns=monotonic_ns()))
+    quarantine.entered()
+    await until(lambda: len(dialect.confirmed) > 3)
+    assert told == []
+    dialect.gone = True
+    await until(lambda: told == [SeatFreed(id=1)])
+    await tasks.aclose()
+
+
+async def test_an_answer_that_makes_no_sense_is_no_yes():
+    quarantine, dialect, seats, told = make()
+
+    async def broken(link, leaving):
+        raise EngineMalformed("x")
+
+    dialect.confirm = broken
+    seats.enter(seat_of(1, left_ns=1))
+    await quarantine._round()
+    await asyncio.sleep(0)
+    assert told == []
+
+
+async def test_what_is_overdue_haunts_until_it_is_gone():
+    quarantine, dialect, seats, _ = make(confirm_s=0.0)
+    seats.enter(seat_of(1, left_ns=monotonic_ns() - 1))
+    quarantine.give_up(quarantine.overdue())
+    dialect.gone = False
+    assert await quarantine.haunted()
+    dialect.gone = True
+    assert not await quarantine.haunted()
+    assert quarantine.ghosts == []
+
+
+async def test_nobody_is_overdue_too_early_and_the_dead_haunt_nobody():
+    quarantine, dialect, seats, _ = make()
+    seat = seat_of(1, left_ns=monotonic_ns())
+    seats.enter(seat)
+    assert quarantine.overdue() == []
+    dialect.gone = False
+    quarantine.give_up([seat])
+    quarantine.forget()
+    assert not await quarantine.haunted()

@@ -1,0 +1,115 @@
+import pytest
+from tests.unit.engines.openai.fakes import TableLink
+
+from onegate.config import OpenAiConfig, OpenAiPool
+from onegate.engines.base import EngineBroke, EngineError, EngineUnavailable, Feature, PoolState
+from onegate.engines.http.link import HttpStatus
+from onegate.engines.openai.flavours import LLAMA, NONE, TRTLLM, VLLM
+from onegate.engines.openai.survey import (
+    expected_pools,
+    figures,
+    pools_of,
+    survey,
+    takes_priority,
+)
+
+LLAMA_MODELS = {"data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 2048}}]}
+
+
+async def pools(link, config=None):
+    config = config or OpenAiConfig()
+    return pools_of(await survey(link, config), config, boundary="unknown", priority=False)
+
+
+async def test_a_llama_server():
+    props = {
+        "total_slots": 3,
+        "modalities": {"vision": True},
+        "chat_template_caps": {"supports_tools": True, "supports_tool_calls": True},
+        "chat_template": "if enable_thinking",
+    }
+    (pool,) = await pools(TableLink(v1__models=LLAMA_MODELS, props=props))
+    assert pool.capacity.max_seqs == 3
+    assert pool.capacity.max_context_tok == 2048
+    assert {Feature.TOOLS, Feature.IMAGES, Feature.THINKING} <= pool.features
+
+
+async def test_a_vllm():
+    models = {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 512}]}
+    link = TableLink(
+        v1__models=models,
+        version={"version": "1.2"},
+        metrics='vllm:cache_config_info{num_gpu_blocks="10",block_size="16"} 1.0\n',
+    )
+    config = OpenAiConfig(max_seqs=9, context_tok=4000)
+    (pool,) = await pools(link, config)
+    assert (pool.capacity.max_seqs, pool.capacity.kv_tok) == (9, 160)
+    assert pool.capacity.max_context_tok == 512
+    assert pool.identity.engine_version == "1.2"
+
+
+async def test_what_the_owner_says_of_a_model():
+    said = OpenAiPool(model="b", max_seqs=2, context_tok=64, images=True, embeddings=True)
+    models = {"data": [{"id": "a"}, {"id": "b"}]}
+    (pool,) = await pools(TableLink(v1__models=models), OpenAiConfig(pools=(said,)))
+    assert pool.model == "b"
+    assert (pool.capacity.max_seqs, pool.capacity.max_context_tok) == (2, 64)
+    assert {Feature.IMAGES, Feature.EMBEDDINGS} <= pool.features
+    (expected,) = expected_pools(OpenAiConfig(pools=(said,)))
+    assert expected.state is PoolState.LOADING
+    assert expected.capacity.max_seqs == 2
+
+
+async def test_two_models_have_two_digests():
+    def listing(**meta):
+        return {"data": [{"id": "m", "owned_by": "llamacpp", "meta": meta}]}
+
+    one, two, again = [
+        (await pools(TableLink(v1__models=listing(n_params=n))))[0].identity.digest
+        for n in (1, 2, 1)
+    ]
+    assert one == again != two
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (HttpStatus(503, b"", None), EngineUnavailable),
+        (HttpStatus(401, b"", None), EngineBroke),
+        (HttpStatus(500, b"", None), EngineBroke),
+        ({"data": []}, EngineBroke),
+        ({"data": [{"id": str(i)} for i in range(65)]}, EngineBroke),
+        ("<html>", EngineError),
+    ],
+)
+async def test_a_listing_that_is_none(answer, kind):
+    with pytest.raises(kind):
+        await survey(TableLink(v1__models=answer), OpenAiConfig())
+
+
+async def test_a_server_that_cannot_list_serves_what_the_owner_names():
+    config = OpenAiConfig(pools=(OpenAiPool(model="m"),))
+    (pool,) = await pools(TableLink(v1__models=HttpStatus(500, b"", None)), config)
+    assert pool.model == "m"
+
+
+async def test_figures():
+    slots = [{"is_processing": True}, {"is_processing": False}]
+    link = TableLink(slots=slots, metrics="llamacpp:requests_deferred 4\n")
+    said = (await figures(link, LLAMA))[None]
+    assert (said.seats_used, said.waiting) == (1, 4)
+    assert (await figures(TableLink(slots=slots), LLAMA))[None].waiting is None
+    assert await figures(TableLink(), LLAMA) == {}
+    text = 'vllm:num_requests_running{model_name="m"} 2.0\n' * 2
+    assert (await figures(TableLink(metrics=text), VLLM))["m"].seats_used == 4
+    assert await figures(TableLink(), NONE) == {}
+
+
+async def test_a_priority_counts_only_where_it_was_taken():
+    yes = TableLink(v1__completions={})
+    assert await takes_priority(yes, VLLM, "m")
+    assert yes.asked[0][1]["priority"] == 1
+    assert await takes_priority(yes, TRTLLM, "m")
+    assert yes.asked[1][1]["priority"] == 0.5
+    assert not await takes_priority(TableLink(), VLLM, "m")
+    assert not await takes_priority(yes, LLAMA, "m")
