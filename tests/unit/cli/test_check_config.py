@@ -90,7 +90,7 @@ HOSTED = '[engine]\nhost_socket = "/run/onegate-engine/host.sock"\n'
     ("text", "code", "says"),
     [
         (HOSTED, 0, "in an engine host at /run/onegate-engine/host.sock"),
-        (f'{HOSTED}kind = "ollama"', 1, "is a server of its own"),
+        (f'{HOSTED}kind = "openai"', 1, "is a server of its own"),
         ("", 1, "engine.host_socket is not set"),
     ],
 )

@@ -11,7 +11,7 @@ from onegate.server.translate import class_specs, gate_limits, pool_spec
 CONFIG = configuration.check(
     """
     [engine]
-    kind = "ollama"
+    kind = "tensorrt-llm"
     [gate]
     max_in_flight = 7
     max_queued_tok = 300000
