@@ -1,13 +1,15 @@
-"""The engine host as a child process: in a group of its own, and gone with all of it."""
+"""The engine host as a child process: in a group of its own, and gone with all that it started."""
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from onegate.engines.host.processes import MARK, kill, marked, started_by
 from onegate.engines.lines import LineSplitter
 
 # What an engine may need to find its libraries, caches and devices. Everything else of the
@@ -19,11 +21,12 @@ _ENVIRONMENT = {
     "TZ",
     "TMPDIR",
     "LD_LIBRARY_PATH",
+    "OPAL_PREFIX",
     "XDG_CACHE_HOME",
     "HF_HOME",
     "HF_HUB_OFFLINE",
 }
-_ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OV_", "OPENVINO_", "OMP_", "TLLM_")
+_ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OV_", "OPENVINO_", "OMP_", "TLLM_", "TRTLLM_")
 _POLL_S = 0.01
 _POLL_MAX_S = 0.5
 
@@ -50,6 +53,8 @@ class Child:
     def __init__(self, python: str, log: Callable[[str], None]) -> None:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.lines = LineSplitter(log)
+        self._python = python
+        self._mark = secrets.token_hex(8)
         try:
             # -P: the working directory must not be a place that modules come from.
             self._process = subprocess.Popen(
@@ -60,7 +65,7 @@ class Child:
                 bufsize=0,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env=child_environment(os.environ),
+                env={**child_environment(os.environ), MARK: self._mark},
                 cwd="/",
             )
         except OSError:
@@ -73,8 +78,9 @@ class Child:
 
     @property
     def last_line(self) -> str:
-        """What it wrote last, empty for nothing."""
-        return self.lines.last
+        """What it wrote last, empty for nothing; the fix in place of what an interpreter says that
+        cannot run a host."""
+        return _mended(self._python, self.lines.last)
 
     async def follow_output(self) -> None:
         """Begin to read what it writes to its standard error and output."""
@@ -100,20 +106,42 @@ class Child:
         return True
 
     def kill(self) -> None:
-        """End its whole group at once."""
+        """End it at once, with everything that it has started."""
         if self._process.returncode is None:
+            # Asked first: what has left its group is below it for as long as it lives.
+            started = started_by(self.pid, self._mark)
             os.killpg(self.pid, signal.SIGKILL)
+            kill(started)
 
     async def gone(self) -> None:
-        """Kill what is left of the group and wait until nothing of it exists, however long."""
+        """Kill what is left of it and wait until nothing of it exists, however long: the next one
+        finds the memory free."""
         self.kill()
         await _until(lambda: self.exit_text() is not None)
         self._process.wait()
-        await _until(lambda: not _exists(self.pid))
+        await _until(self._is_nothing_left)
         if self._output is not None:
             self._output.close()
         elif self._process.stdout is not None:
             self._process.stdout.close()
+
+    def _is_nothing_left(self) -> bool:
+        if _exists(self.pid):
+            return False
+        left = marked(self._mark)
+        kill(left)
+        return not left
+
+
+def _mended(python: str, line: str) -> str:
+    same = f"install there the version that the daemon is: {python} -m pip install …"
+    for module in ("onegate", "msgspec"):
+        if f"No module named '{module}'" in line:
+            return f"{module} is not installed for {python} (engine.python): {same}"
+    # The last line of what a Python before 3.11 says to -P.
+    if line.startswith("Try `python -h'"):
+        return f"{python} (engine.python) is older than Python 3.11: take a newer one, and {same}"
+    return line
 
 
 def _exists(group: int) -> bool:

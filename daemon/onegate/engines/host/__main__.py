@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import os
 import pwd
+import secrets
 import signal
 import socket
 import sys
@@ -30,6 +31,7 @@ from onegate.engines.host.listen import CannotListen, Listener, readable
 from onegate.engines.host.loop import EXIT_PROTOCOL, HostLoop
 from onegate.engines.host.notify import Notifier
 from onegate.engines.host.outbox import DaemonGone
+from onegate.engines.host.processes import MARK
 from onegate.engines.host.service import Service
 from onegate.engines.host.settings import read_settings
 from onegate.engines.host.wire import MAX_TO_HOST_BYTES
@@ -59,6 +61,8 @@ def main(arguments: list[str]) -> int:
     if options.listen is not None:
         return _listen(options.listen, frozenset(options.peer_uid or [os.geteuid()]))
     _die_with_the_daemon()
+    # What the engine starts must not hold the connection open when this process has gone.
+    os.set_inheritable(options.fd, False)
     # Ctrl-C in the daemon's terminal is the daemon's to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=options.fd) as sock:
@@ -74,6 +78,7 @@ def main(arguments: list[str]) -> int:
 def _listen(path: str, uids: frozenset[int]) -> int:
     # Stopped by the service manager or Ctrl-C, also inside a step: nothing here needs an end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ[MARK] = secrets.token_hex(8)
     notifier = Notifier.from_environ(os.environ, os.getpid())
     try:
         listener = Listener(path, uids)

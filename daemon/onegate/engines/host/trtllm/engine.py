@@ -10,6 +10,7 @@ from onegate.engines.base import EngineRequest, Feature, PoolInfo, PoolState
 from onegate.engines.host.checks import check_min_tokens, check_params, check_plain_text
 from onegate.engines.host.digest import weights_stamp
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
+from onegate.engines.host.processes import MARK, kill, started_by
 from onegate.engines.host.prompts import PromptReader
 from onegate.engines.host.remembered import default_cache
 from onegate.engines.host.sequence import Sequence
@@ -23,8 +24,8 @@ from onegate.engines.host.trtllm.loader import UNLOAD_S, Loader, Mail, Outcome
 from onegate.engines.host.trtllm.mailbox import Mailbox
 from onegate.engines.host.trtllm.messages import Broken, Message
 from onegate.engines.host.trtllm.pool import honoured, trtllm_pool
-from onegate.engines.host.trtllm.processes import descendants, kill
 from onegate.engines.host.trtllm.sampling import guide_of, priority_of, sampling_of
+from onegate.engines.host.warden import Warden
 from onegate.engines.host.wire import AcceptedMsg, CountCall
 
 # To leave, of which the daemon allows two seconds.
@@ -56,6 +57,7 @@ class TrtLlmEngine:
         self._loaded: Loaded | None = None
         self._inside: Inside | None = None
         self._prompts: PromptReader | None = None
+        self._warden: Warden | None = None
 
     @property
     def busy(self) -> bool:
@@ -154,6 +156,8 @@ class TrtLlmEngine:
 
     def step(self) -> StepReport:
         if self._pool.state is PoolState.LOADING and not self._loader.loading:
+            # Before the library has started anything.
+            self._warden = self._warden or Warden()
             self._loader.start(self._loaded)
         messages: list[Message] = []
         outcome = None
@@ -176,7 +180,7 @@ class TrtLlmEngine:
         # shutdown has not ended in time is killed.
         if self._loaded is not None:
             self._loaded.session.end(_CLOSE_S)
-        kill(descendants(os.getpid()))
+        kill(started_by(os.getpid(), os.environ.get(MARK, "")))
 
     def _check_model(self, model: str) -> None:
         if model != self._pool.model:

@@ -2,16 +2,17 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from onegate.clock import monotonic_ns
 from onegate.engines.host.engine import LoadFailed
+from onegate.engines.host.processes import MARK, Process, is_alive, kill, started_by
 from onegate.engines.host.trtllm.library import Library
 from onegate.engines.host.trtllm.looped import LoopThread
 from onegate.engines.host.trtllm.messages import Broken, Iteration, Iterations
-from onegate.engines.host.trtllm.processes import Process, descendants, is_alive, kill
 from onegate.engines.host.trtllm.runs import Runs
 from onegate.engines.host.trtllm.sampling import params_of
 from onegate.engines.host.trtllm.stats import StatsPoller
@@ -54,6 +55,7 @@ class Session:
         self._poller = StatsPoller(llm.get_stats, self._hear)
         self._canary: asyncio.Task[None] | None = None
         self._ended = False
+        self._shutdown_failed = False
 
     def warm_up(self, timeout_s: float, *, figures_s: float = 5.0) -> None:
         """Have one token generated, which proves that the engine does, and wait for its first
@@ -70,7 +72,7 @@ class Session:
 
     def begin_to_watch(self) -> None:
         """From here on the workers that exist now are expected to stay."""
-        self._workers = descendants(os.getpid())
+        self._workers = _started()
         self._looped.tell(lambda: self._tasks.spawn(self._guard(), name="watch"))
 
     def submit(
@@ -97,17 +99,17 @@ class Session:
 
     def end(self, timeout_s: float) -> bool:
         """Free the model. The library's own shutdown waits without a limit, so it does so in a
-        thread, and its workers are killed where it takes longer; False then: what is left of it in
-        this process may hang for ever."""
+        thread, and its workers are killed where it takes longer or fails; False then: what is left
+        of it in this process may hang for ever, and MPI does not start anything again."""
         if self._ended:
             return True
         self._ended = True
-        workers = self._workers or descendants(os.getpid())
+        workers = self._workers or _started()
         closing = asyncio.run_coroutine_threadsafe(self._stop(), self._looped.loop)
         shutdown = threading.Thread(target=self._shutdown, args=(closing,), daemon=True)
         shutdown.start()
         shutdown.join(timeout_s)
-        if shutdown.is_alive():
+        if shutdown.is_alive() or self._shutdown_failed:
             kill(workers)
             return False
         # Not before: until then the library delivers to it.
@@ -118,9 +120,10 @@ class Session:
         self._poller.end(1.0)
         try:
             self.llm.shutdown()
-        except Exception:
-            # It raises where a worker was dead before: the same end, by another way.
-            kill(self._workers)
+        except Exception as error:
+            # It raises where a worker was dead before.
+            sys.stderr.write(f"the shutdown failed: {type(error).__name__}: {error}\n")
+            self._shutdown_failed = True
 
     async def _stop(self) -> None:
         await self._tasks.aclose()
@@ -198,6 +201,11 @@ class Session:
 
     def _progress(self) -> None:
         self._watch.progress(monotonic_ns())
+
+
+def _started() -> list[Process]:
+    """What this process has started, and what that has: the library's workers are among it."""
+    return started_by(os.getpid(), os.environ.get(MARK, ""))
 
 
 def no_engine(error: Exception) -> LoadFailed:

@@ -111,6 +111,17 @@ def test_02_a_load_begins_in_a_step_that_does_not_wait_for_it(engine, begin, loa
     assert pool.identity is loaded.identity
 
 
+def test_24_a_warden_is_there_before_anything_is_started(make_settings, monkeypatch, tmp_path):
+    order = []
+    monkeypatch.setattr(module, "Warden", lambda: order.append("warden") or "warden")
+    monkeypatch.setattr(module.Loader, "start", lambda self, before: order.append("load"))
+    engine = TrtLlmEngine(make_settings(), digest_cache=tmp_path / "c")
+    assert order == []
+    engine.step()
+    engine.step()
+    assert order == ["warden", "load", "load"]
+
+
 def test_06_priority_is_a_feature_where_there_is_one(engine, loaded):
     engine.step()
     with_one = Loaded(*list(vars(loaded).values())[:5], has_priority=True, load_ms=1.0)
@@ -299,11 +310,12 @@ def test_what_cannot_be_looked_at_stays(ready, monkeypatch, capsys):
 
 def test_24_leaving_leaves_nothing_behind(ready, session, engine, monkeypatch):
     killed = []
-    monkeypatch.setattr(module, "descendants", lambda pid: ["worker"])
+    monkeypatch.setenv(module.MARK, "ours")
+    monkeypatch.setattr(module, "started_by", lambda pid, mark: [f"worker of {mark}"])
     monkeypatch.setattr(module, "kill", killed.append)
     ready.close()
     assert session.ended == [module._CLOSE_S]
-    assert killed == [["worker"]]
+    assert killed == [["worker of ours"]]
 
 
 def test_another_pool_is_not_there(engine):

@@ -1,9 +1,17 @@
-"""The processes that the library has started: MPI workers, which hold the GPU."""
+"""The processes that a host's library has started: MPI workers, which hold the GPU.
+
+MPI puts them into sessions and process groups of their own, so neither the end of the host's group
+nor, once the host has gone, a look at its children finds them. What they cannot get rid of is the
+environment that they were started with: a host's has a mark in it.
+"""
 
 import os
 import signal
 from pathlib import Path
 from typing import NamedTuple
+
+# The variable whose value is a host's own.
+MARK = "ONEGATE_HOST"
 
 
 class Process(NamedTuple):
@@ -32,6 +40,32 @@ def descendants(of: int) -> list[Process]:
         below += [Process(pid, found[pid].started) for pid in sorted(children)]
         parents = children
     return below
+
+
+def marked(mark: str) -> list[Process]:
+    """Every live process but this one that was started with `mark` as its MARK, whoever is its
+    parent by now. Processes of other users are not seen, and none has an empty mark."""
+    if not mark:
+        return []
+    entry = f"{MARK}={mark}".encode()
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (place / "environ").read_bytes()
+        except OSError:
+            continue  # another user's, or gone meanwhile
+        pid = int(place.name)
+        if entry not in environment.split(b"\0") or pid == os.getpid():
+            continue
+        if (stat := _stat(pid)) is not None and stat.state not in "ZX":
+            found.append(Process(pid, stat.started))
+    return found
+
+
+def started_by(pid: int, mark: str) -> list[Process]:
+    """Everything alive that a host has started, as long as it can be told."""
+    below = descendants(pid)
+    return below + [process for process in marked(mark) if process not in below]
 
 
 def is_alive(process: Process) -> bool:
