@@ -65,7 +65,7 @@ async def test_a_pool_says_what_it_is(box):
     assert pool.identity.boundary == "local"
     assert pool.capacity.max_context_tok <= pool.capacity.kv_tok
     assert pool.capacity.max_seqs >= 1
-    assert {"max_tokens", "stop", "min_tokens", "ignore_eos"} <= pool.params
+    assert {"max_tokens", "stop", "ignore_eos"} <= pool.params
     assert {Feature.ABORT, Feature.COUNTS_TOKENS, Feature.RESUME_EXACT} <= pool.features
     assert box.engine.health().state == "ready"
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from onegate.engines.host.trtllm.messages import Iteration
 
-# Steps of either kind before anything is said.
+# Steps of either kind before anything is said, and that are looked at.
 _ENOUGH = 32
 _LEAST_TOK = 16
 
@@ -29,6 +29,7 @@ class StepAdvice:
             return None
         if step.prompt_tok >= self._max_step_tok // 2:
             self._full.append((step.prompt_tok, step.latency_ms))
+            del self._full[:-_ENOUGH]
         elif step.prompt_tok == 0 and step.answers:
             self._without.append(step.latency_ms)
             del self._without[:-_ENOUGH]

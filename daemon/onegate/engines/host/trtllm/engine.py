@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from onegate.engines.base import EngineRequest, Feature, PoolInfo, PoolState
-from onegate.engines.host.checks import check_min_tokens, check_params, check_plain_text
+from onegate.engines.host.checks import check_params, check_plain_text
 from onegate.engines.host.digest import weights_stamp
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
 from onegate.engines.host.processes import MARK, kill, started_by
@@ -122,12 +122,11 @@ class TrtLlmEngine:
                 limit_tok=self._settings.max_step_tok,
             )
         max_tokens = min(request.max_tokens, loaded.capacity.max_context_tok - len(ids))
-        check_min_tokens(request.params, max_tokens)
         values, guide = sampling_of(request, max_tokens=max_tokens), guide_of(request)
         sequence = Sequence(request, inside.handle(request.id), prompt=prompt)
-        if resumed:
-            sequence.prime(resumed, loaded.text.decode)
         try:
+            if resumed:
+                sequence.prime(resumed, loaded.text.decode)
             loaded.session.submit(
                 request.id,
                 ids,

@@ -4,11 +4,10 @@ from onegate.engines.base import EngineCapacity, Feature, PoolInfo, PoolState, R
 from onegate.engines.host.settings import TensorRtLlmSettings
 
 # What its PyTorch sampler honours in 1.2. Not: the three penalties, min_p and seed, which the
-# settings take and the sampler ignores; nor logprobs, which with streaming and an abort end in a
-# failed assertion. Stop strings are found here, so that they are found across a preemption.
-_HONOURED = frozenset(
-    {"max_tokens", "min_tokens", "ignore_eos", "temperature", "top_p", "top_k", "stop"}
-)
+# settings take and the sampler ignores; min_tokens, for which it counts the prompt as well, so that
+# any prompt of that length ends it; nor logprobs, which with streaming and an abort end in a failed
+# assertion. Stop strings are found here, so that they are found across a preemption.
+_HONOURED = frozenset({"max_tokens", "ignore_eos", "temperature", "top_p", "top_k", "stop"})
 # Only with a grammar backend.
 _GUIDED = frozenset({"response_format"})
 _FEATURES = frozenset(

@@ -76,6 +76,10 @@ class Runs:
     async def aclose(self) -> None:
         """Nothing is followed any more, and everything is aborted."""
         await self._tasks.aclose()
+        for run in self._runs.values():
+            # Its task had not begun, and a task that has not does not clean up either.
+            _abort(run)
+        self._runs.clear()
 
     def _flush(self) -> None:
         said, self._said = self._said, []
@@ -111,7 +115,7 @@ class Runs:
                 self.say(Tokens(id, ids))
             if part.finished:
                 self._watch.progress(monotonic_ns())
-                cached = part.cached_tokens
+                cached = getattr(part, "cached_tokens", None)  # later than 1.0
                 return str(completion.finish_reason), int(cached) if cached else None
         raise RuntimeError("the library ended a request without finishing it")
 
@@ -128,8 +132,13 @@ class Runs:
 
 def _abort(run: _Run) -> None:
     run.aborted = True
+    abort_output(run.output)
+
+
+def abort_output(output: Any) -> None:
+    """Ask the library to stop what makes this output."""
     try:
-        run.output.abort()
+        output.abort()
     except Exception:
         # After a shutdown it raises one thing or another, and there is nothing left to abort.
         return

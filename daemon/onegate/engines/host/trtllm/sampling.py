@@ -18,8 +18,6 @@ def sampling_of(request: EngineRequest, *, max_tokens: int) -> dict[str, Any]:
     """
     params = request.params
     values: dict[str, Any] = {"max_tokens": max_tokens, "n": 1, "detokenize": False}
-    if params.min_tokens is not UNSET:
-        values["min_tokens"] = params.min_tokens
     if params.ignore_eos is not UNSET:
         values["ignore_eos"] = params.ignore_eos
     if params.temperature is UNSET or params.temperature == 0:

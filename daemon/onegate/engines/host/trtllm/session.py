@@ -13,7 +13,7 @@ from onegate.engines.host.processes import MARK, Process, is_alive, kill, starte
 from onegate.engines.host.trtllm.library import Library
 from onegate.engines.host.trtllm.looped import LoopThread
 from onegate.engines.host.trtllm.messages import Broken, Iteration, Iterations
-from onegate.engines.host.trtllm.runs import Runs
+from onegate.engines.host.trtllm.runs import Runs, abort_output
 from onegate.engines.host.trtllm.sampling import params_of
 from onegate.engines.host.trtllm.stats import StatsPoller
 from onegate.engines.host.trtllm.watch import PROOF_S, Watch
@@ -25,6 +25,11 @@ _TICK_S = 0.25
 _LOOP_S = 0.4
 # No principal has this name, so the canary shares its cache with nobody.
 _CANARY_SALT = "onegate canary"
+_ONE = {"max_tokens": 1, "n": 1, "ignore_eos": True, "detokenize": False}
+_GREEDY = {**_ONE, "top_k": 1}
+# Every filter at once: its kernels may be compiled at their first use, which takes as long as a
+# stall, and no request is to be taken for one.
+_DRAWN = {**_ONE, "temperature": 1.0, "top_k": 50, "top_p": 0.9}
 
 
 class Session:
@@ -58,16 +63,17 @@ class Session:
         self._shutdown_failed = False
 
     def warm_up(self, timeout_s: float, *, figures_s: float = 5.0) -> None:
-        """Have one token generated, which proves that the engine does, and wait for its first
-        figures, for which there must have been a request.
+        """Have a token generated in each way there is, which proves that the engine does, and wait
+        for its first figures, for which there must have been a request.
 
-        Raises TimeoutError where no token comes in time, and what the library raises.
+        Raises TimeoutError where one of them does not come in time, and what the library raises.
         """
-        asked = asyncio.run_coroutine_threadsafe(self._one_token(), self._looped.loop)
-        try:
-            asked.result(timeout_s)
-        finally:
-            asked.cancel()
+        for values in (_GREEDY, _DRAWN):
+            asked = asyncio.run_coroutine_threadsafe(self._one_token(values), self._looped.loop)
+            try:
+                asked.result(timeout_s)
+            finally:
+                asked.cancel()
         self._measured.wait(figures_s)
 
     def begin_to_watch(self) -> None:
@@ -150,15 +156,14 @@ class Session:
             given["priority"] = priority
         return self.llm.generate_async(**self.library.surface.only("generate_async", given))
 
-    async def _one_token(self) -> None:
-        one = {"max_tokens": 1, "n": 1, "top_k": 1, "ignore_eos": True, "detokenize": False}
-        output = self._generate(self._canary_ids, one, None, salt=_CANARY_SALT, streaming=False)
+    async def _one_token(self, values: dict[str, Any]) -> None:
+        output = self._generate(self._canary_ids, values, None, salt=_CANARY_SALT, streaming=False)
         try:
             # It yields once, and is not asked again.
             await anext(output)
         finally:
             if not output.finished:
-                output.abort()
+                abort_output(output)
         self._watch.progress(monotonic_ns())
 
     async def _guard(self) -> None:
@@ -183,7 +188,7 @@ class Session:
     async def _sing(self) -> None:
         try:
             async with asyncio.timeout(PROOF_S):
-                await self._one_token()
+                await self._one_token(_GREEDY)
         except TimeoutError:
             return  # the verdict is the watch's
 

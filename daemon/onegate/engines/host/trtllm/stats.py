@@ -13,6 +13,9 @@ from onegate.engines.host.trtllm.messages import Iteration
 # How long the library may wait for an entry, and we before asking again.
 _ASK_S = 0.1
 _PAUSE_S = 0.05
+# The same after a failure; twice as long after each further one.
+_AGAIN_S = 1.0
+_AGAIN_MAX_S = 60.0
 
 GetStats = Callable[..., list[Any]]
 Hear = Callable[[list[Iteration]], None]
@@ -35,15 +38,22 @@ class StatsPoller:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._over.wait(_PAUSE_S):
+        pause_s, said = _PAUSE_S, False
+        while not self._over.wait(pause_s):
             try:
                 entries = self._get_stats(timeout=_ASK_S)
             except Exception as error:
-                # Figures are no reason to stop serving: they are None from here on.
-                if not self._over.is_set():
+                # Figures are no reason to stop serving: they are None until there are some again.
+                # A worker that is busy may let one question time out.
+                if not said and not self._over.is_set():
                     text = f"{type(error).__name__}: {error}"
-                    sys.stderr.write(f"the engine gives no statistics any more: {text}\n")
-                return
+                    sys.stderr.write(f"the engine gives no statistics, it is asked again: {text}\n")
+                pause_s = _AGAIN_S if not said else min(_AGAIN_MAX_S, pause_s * 2)
+                said = True
+                continue
+            if said:
+                sys.stderr.write("the engine gives statistics again\n")
+            pause_s, said = _PAUSE_S, False
             if entries:
                 self._hear([iteration_of(entry) for entry in entries])
 

@@ -11,6 +11,8 @@ from onegate.engines.host.engine import LoadFailed
 Release = tuple[int, int]
 
 OLDEST: Release = (1, 0)
+# The one that this was written for; of the others only the names that they take are known.
+WRITTEN_FOR: Release = (1, 2)
 _V10, _V11, _V12 = (1, 0), (1, 1), (1, 2)
 
 # The release from which on a name is known, for every call that is made here. What a release added
@@ -38,7 +40,6 @@ KNOWN: Mapping[str, Mapping[str, Release]] = {
     "SchedulerConfig": {"capacity_scheduler_policy": _V10},
     "SamplingParams": {
         "max_tokens": _V10,
-        "min_tokens": _V10,
         "ignore_eos": _V10,
         "temperature": _V10,
         "top_p": _V10,
@@ -73,6 +74,17 @@ def release_of(version: str) -> Release:
             f"TensorRT-LLM {version} is too old: install 1.2.1 into engine.python's environment"
         )
     return release
+
+
+def unproven(version: str) -> str | None:
+    """The sentence for a release that behaves as it does and not as it is known to; None for the
+    one that this was written for."""
+    if release_of(version) == WRITTEN_FOR:
+        return None
+    return (
+        f"TensorRT-LLM {version} is not the release that onegate was written for (1.2.1): only the "
+        "names that it takes are compared, see TENSORRT_LLM.md"
+    )
 
 
 class Surface:

@@ -35,3 +35,11 @@ def test_nothing_is_said_without_figures_enough_of_them_or_a_target():
     assert said(make(), full_ms=110.0, without_ms=10.0, n=20) == []
     assert said(make(), full_ms=110.0, without_ms=10.0, full_tok=60) == []
     assert said(make(), full_ms=None, without_ms=None) == []
+
+
+def test_what_is_remembered_does_not_grow():
+    """An engine that always reads prompts never has the steps to compare with."""
+    advice = make()
+    for _ in range(1000):
+        advice.line(Iteration(latency_ms=110.0, prompt_tok=100, answers=3))
+    assert len(advice._full) <= 32

@@ -171,7 +171,7 @@ def test_a_resumed_request_goes_on_behind_its_text(ready, session):
         ({"params": Params(seed=1)}, "params.seed"),
         ({"params": Params(logprobs=True)}, "params.logprobs"),
         ({"params": Params(response_format=ResponseFormat(type="text"))}, "params.response_format"),
-        ({"params": Params(min_tokens=11)}, "params.min_tokens"),
+        ({"params": Params(min_tokens=1)}, "params.min_tokens"),
         ({"suffix": "x"}, "suffix"),
         ({"prompt": ""}, "prompt"),
     ],
@@ -213,6 +213,17 @@ def test_what_the_library_says_of_a_request(ready, session, request_error):
         assert "the prompt" not in str(refused.value)
         assert ready._inside._handles == {}
     assert not ready.due
+
+
+def test_what_cannot_be_resumed_leaves_nothing_behind(ready, session, monkeypatch):
+    def breaks(batch):
+        raise ValueError("no such token")
+
+    monkeypatch.setattr(ready._loaded.text, "decode", breaks)
+    with pytest.raises(Refusal):
+        ready.submit(request(resume_tok_ids=[1]))
+    assert session.submitted == []
+    assert ready._inside._handles == {}
 
 
 @pytest.mark.parametrize("error", [RuntimeError("LLM is shutting down"), TimeoutError()])

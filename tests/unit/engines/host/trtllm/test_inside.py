@@ -189,3 +189,17 @@ def test_tokens_are_counted_over_the_time_of_the_steps(inside, enter):
     assert inside.step([]).snapshot.tok_per_s == pytest.approx(1000.0)
     assert inside.step([Iterations([STEP])]).stepped
     assert not inside.step([]).stepped
+
+
+def test_nothing_is_kept_of_requests_that_have_gone(inside, enter):
+    """Ended, failed, given up, stopped by a string: whatever the library says of them later."""
+    for id in range(1, 101, 4):
+        for each in range(id, id + 4):
+            enter(each, stop=["a"])
+        inside.step([Tokens(id, list(b"a")), Finished(id + 1, "length", 32)])
+        inside.abort(id + 2)
+        inside.step([Gone(id + 2), Failed(id + 3, "x"), Finished(id, "cancelled", 32)])
+        inside.step([Tokens(id, [1]), Finished(id + 2, "cancelled", None), Gone(id + 3)])
+    assert inside.ids() == []
+    assert inside._handles == {}
+    assert inside._cached == {}

@@ -9,7 +9,8 @@ def test_what_is_known_before_anything_is_loaded(make_settings):
     assert pool.state is PoolState.LOADING
     assert pool.features >= {Feature.ABORT, Feature.RESUME_EXACT, Feature.PREFIX_CACHE}
     assert not pool.features & {Feature.LOGPROBS, Feature.SCHEMA, Feature.PRIORITY}
-    assert not pool.params & {"seed", "min_p", "presence_penalty", "logprobs", "response_format"}
+    ignored = {"seed", "min_p", "min_tokens", "presence_penalty", "logprobs", "response_format"}
+    assert not pool.params & ignored
     assert pool.capacity.kv_tok is None
 
 

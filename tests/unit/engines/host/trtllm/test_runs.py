@@ -31,11 +31,14 @@ class Heard:
     def all(self):
         return [message for turn in self.turns for message in turn]
 
+    async def next(self):
+        self._came.clear()
+        await self._came.wait()
+
     async def until(self, kind):
         async with asyncio.timeout(30):
             while not any(isinstance(message, kind) for message in self.all):
-                self._came.clear()
-                await self._came.wait()
+                await self.next()
 
 
 @pytest.fixture
@@ -171,3 +174,38 @@ async def test_19_whatever_ends_the_following_aborts(runs, heard, make_output):
     await asyncio.sleep(0)
     assert [output.aborts for output in outputs] == [1, 1]
     assert heard.all == []
+
+
+async def test_19_what_had_not_begun_is_aborted_too(runs, make_output):
+    output = make_output()
+    runs.submit(1, lambda: output)
+    await runs.aclose()
+    assert output.aborts == 1
+    assert runs._runs == {}
+
+
+async def test_a_release_that_says_nothing_of_its_cache(runs, heard, make_output):
+    output = make_output()
+    del output.cached_tokens
+    runs.submit(1, lambda: output)
+    output.put(([1], "stop"))
+    await heard.until(Finished)
+    assert heard.all[-1].cached_tok is None
+
+
+async def test_nothing_is_kept_of_requests_that_have_gone(runs, heard, watch, make_output):
+    """Answered, never answered, failed and ended, many of each."""
+    for id in range(100):
+        output = make_output()
+        runs.submit(id, lambda output=output: output)
+        await asyncio.sleep(0)
+        runs.abort(id)
+        if id % 2:
+            output.put(([], "cancelled"))
+    async with asyncio.timeout(30):
+        while sum(isinstance(m, Finished | Gone) for m in heard.all) < 100:
+            await heard.next()
+    await asyncio.sleep(0)
+    assert runs._runs == {}
+    assert len(runs._tasks) == 0
+    assert watch._inside == 0

@@ -17,7 +17,7 @@ def test_greedy_without_a_temperature(params):
 
 
 def test_what_is_set_is_passed():
-    params = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_tokens": 3, "ignore_eos": True}
+    params = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "ignore_eos": True}
     assert sampling_of(asked(**params), max_tokens=9) == {
         **params,
         "max_tokens": 9,

@@ -59,14 +59,18 @@ def make(library, llm, post):
         session.end(PATIENCE_S)
 
 
-def test_one_token_proves_that_it_generates_and_brings_the_first_figures(make, llm):
+def test_tokens_prove_that_it_generates_and_bring_the_first_figures(make, llm):
     session = make()
     llm.entries = [ENTRY]
     session.warm_up(PATIENCE_S)
-    (canary,) = llm.outputs
-    assert canary.given["inputs"] == [3]
-    assert canary.given["sampling"][1]["max_tokens"] == 1
-    assert canary.given["streaming"] is False
+    for canary in llm.outputs:
+        assert canary.given["inputs"] == [3]
+        assert canary.given["sampling"][1]["max_tokens"] == 1
+        assert canary.given["streaming"] is False
+        assert canary.given["cache_salt"] == "onegate canary"
+    greedy, drawn = [output.given["sampling"][1] for output in llm.outputs]
+    assert greedy["top_k"] == 1
+    assert {"temperature", "top_k", "top_p"} <= drawn.keys()
     assert session.figures == Iteration(latency_ms=1.0, blocks=9, block_tok=32)
 
 
@@ -184,3 +188,32 @@ def test_24_a_shutdown_that_raises_leaves_no_worker(make, llm, capsys):
         assert not session.end(PATIENCE_S)
         assert worker.wait() == -9
     assert "the shutdown failed: RuntimeError: the worker is dead" in capsys.readouterr().err
+
+
+def test_23_why_a_canary_failed_is_said_and_not_that_its_abort_did(make, llm):
+    session = make()
+
+    def fails(*given, **named):
+        output = generate(*given, **named)
+        output.abort_raises = AttributeError("executor is gone")
+        return output
+
+    generate, llm.generate_async = llm.generate_async, fails
+    llm.answers = RuntimeError("CUDA")
+    with pytest.raises(RuntimeError, match="CUDA"):
+        session.warm_up(PATIENCE_S)
+    assert llm.outputs[0].aborts == 1
+
+
+def test_nothing_is_kept_of_requests_that_have_gone(make, llm, post):
+    session = make()
+    for id in range(200):
+        session.submit(id, [1], VALUES, None, salt="", priority=1.0)
+        session.abort(id)
+    with post._came:
+        assert post._came.wait_for(
+            lambda: sum(isinstance(m, Finished) for m in post.heard) == 200, PATIENCE_S
+        )
+    session._looped.ask(PATIENCE_S, lambda: None)
+    assert session._runs._runs == {}
+    assert session._watch._inside == 0

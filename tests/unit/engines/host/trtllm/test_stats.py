@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+from onegate.engines.host.trtllm import stats
 from onegate.engines.host.trtllm.messages import Iteration
 from onegate.engines.host.trtllm.stats import StatsPoller, iteration_of
 
@@ -73,18 +74,54 @@ def test_21_one_thread_asks():
     assert heard == [[READ, READ]] * 2
 
 
-def test_22_an_idle_engine_says_nothing_and_a_broken_one_once(capsys):
+def test_22_an_idle_engine_says_nothing(capsys):
     asked = threading.Event()
+    heard = []
 
     def get_stats(timeout):
-        if not asked.is_set():
-            asked.set()
-            return []
-        raise RuntimeError("no statistics")
+        asked.set()
+        return []
 
-    heard = []
     poller = StatsPoller(get_stats, heard.append)
-    poller._thread.join(30)
+    assert asked.wait(30)
+    poller.end(30)
     assert heard == []
-    assert capsys.readouterr().err.count("no statistics any more: RuntimeError") == 1
-    poller.end(1)
+    assert capsys.readouterr().err == ""
+
+
+def test_22_one_that_fails_is_asked_again_and_both_are_said_once(capsys, monkeypatch):
+    monkeypatch.setattr(stats, "_AGAIN_S", 0.001)
+    asked, came = [], threading.Event()
+
+    def get_stats(timeout):
+        asked.append(timeout)
+        if len(asked) < 4:
+            raise RuntimeError("no statistics")
+        return [ENTRY]
+
+    poller = StatsPoller(get_stats, lambda steps: came.set())
+    assert came.wait(30)
+    poller.end(30)
+    said = capsys.readouterr().err
+    assert said.count("no statistics, it is asked again: RuntimeError") == 1
+    assert said.count("gives statistics again") == 1
+
+
+def test_22_waits_between_questions_grow_and_have_an_end():
+    waits = []
+
+    class Over:
+        def wait(self, timeout_s):
+            waits.append(timeout_s)
+            return len(waits) == 12
+
+        def is_set(self):
+            return False
+
+    def get_stats(timeout):
+        raise TimeoutError
+
+    poller = StatsPoller.__new__(StatsPoller)
+    poller._get_stats, poller._hear, poller._over = get_stats, print, Over()
+    poller._run()
+    assert waits == [0.05, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60]

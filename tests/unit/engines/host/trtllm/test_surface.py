@@ -3,7 +3,7 @@ from types import MappingProxyType
 import pytest
 
 from onegate.engines.host.engine import LoadFailed
-from onegate.engines.host.trtllm.surface import KNOWN, Surface, names_of, release_of
+from onegate.engines.host.trtllm.surface import KNOWN, Surface, names_of, release_of, unproven
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,9 @@ def test_names_are_read_off_a_call():
     assert names_of(lambda a, *, b=1: None) == {"a", "b"}
     assert names_of(lambda **given: None) is None
     assert names_of(type) is None
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "1.1.0", "1.3.0rc24", "2.0.1"])
+def test_another_release_than_the_one_it_was_written_for_is_said(version):
+    assert version in unproven(version)
+    assert unproven("1.2.0") is unproven("1.2.9") is None
