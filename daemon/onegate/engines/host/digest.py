@@ -7,9 +7,9 @@ from pathlib import Path
 from onegate.engines.host.remembered import recall, remember
 
 # Weights as engines name them, and what else of a folder changes what is computed: two models of
-# one set of weights may read prompts otherwise.
+# one set of weights may read prompts otherwise, or be another network.
 _WEIGHTS = ("*.bin", "*.safetensors", "*.gguf")
-_READ = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
+_READ = ("*.json", "*.jinja", "*.model", "*.tiktoken", "merges.txt", "vocab.txt", "*.xml", "*.py")
 
 
 # What `weights_stamp` found.

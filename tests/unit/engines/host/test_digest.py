@@ -53,7 +53,19 @@ def test_a_folder_is_the_list_of_its_weights(tmp_path, hashed):
     assert weights_digest(folder, cache)[0] != first
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.model", "chat_template.jinja"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "hf_quant_config.json",
+        "tokenizer.model",
+        "spiece.model",
+        "qwen.tiktoken",
+        "chat_template.jinja",
+        "modeling_own.py",
+        "openvino_model.xml",
+    ],
+)
 def test_a_folder_is_also_how_its_weights_are_read(tmp_path, name):
     (tmp_path / "model.safetensors").write_bytes(b"a")
     (tmp_path / name).write_bytes(b"one")

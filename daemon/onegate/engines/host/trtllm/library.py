@@ -13,7 +13,7 @@ from typing import Any
 from onegate.engines.host.engine import LoadFailed
 from onegate.engines.host.trtllm.faults import words_of
 from onegate.engines.host.trtllm.gpu import GpuFacts
-from onegate.engines.host.trtllm.surface import Surface, names_of
+from onegate.engines.host.trtllm.surface import Surface, names_of, release_of
 
 DISTRIBUTION = "tensorrt-llm"
 
@@ -51,13 +51,21 @@ def open_library(gpu: GpuFacts | None) -> Library:
             f"TensorRT-LLM is not installed for {sys.executable}: make it an environment of its "
             "own and name its interpreter in engine.python, see TENSORRT_LLM.md"
         )
+    release_of(version)  # a release that is too old has other errors, which explain less
     try:
-        package = importlib.import_module("tensorrt_llm")
-        llmapi = importlib.import_module("tensorrt_llm.llmapi")
+        return _described(
+            version,
+            importlib.import_module("tensorrt_llm"),
+            importlib.import_module("tensorrt_llm.llmapi"),
+        )
     except Exception as error:
-        # A broken CUDA, MPI or torch shows itself here, as whatever its loader raises.
+        # A broken CUDA, MPI or torch shows itself here, as whatever its loader raises, and a
+        # release that has moved what is used.
         what = f"TensorRT-LLM {version} cannot be used"
         raise LoadFailed(words_of(error, what=what, gpu=gpu)) from error
+
+
+def _described(version: str, package: Any, llmapi: Any) -> Library:
     signatures = {
         "LLM": _fields_of_llm(package.LLM),
         "generate_async": names_of(package.LLM.generate_async),

@@ -6,24 +6,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from onegate.clock import monotonic_ns
 from onegate.engines.base import EngineCapacity
 from onegate.engines.host.digest import Stamp, weights_digest, weights_stamp
 from onegate.engines.host.engine import LoadFailed
 from onegate.engines.host.settings import TensorRtLlmSettings
 from onegate.engines.host.trtllm.arguments import launch_text, llm_arguments
+from onegate.engines.host.trtllm.context import model_context_tok
 from onegate.engines.host.trtllm.faults import load_words
+from onegate.engines.host.trtllm.folder import check_folder, unreadable
 from onegate.engines.host.trtllm.gpu import GpuFacts, gpu_facts
 from onegate.engines.host.trtllm.library import open_library
 from onegate.engines.host.trtllm.pool import known_capacity
 from onegate.engines.host.trtllm.session import Session, no_engine
+from onegate.engines.host.trtllm.surface import unproven
 from onegate.engines.host.trtllm.text import HfText, open_text
 from onegate.protocol.content import Identity
 
 _NS_PER_MS = 1e6
 _PROBE = "Hello"
-# Everything that is prepared at the start has been by then.
-_FIRST_TOKEN_S = 60.0
+# So long the first token may take, and the first that is drawn: what was not compiled while the
+# model was loaded is compiled for them.
+_FIRST_TOKEN_S = 300.0
+# What it reads is in the folder, and who uses it is nobody else's affair: no file is fetched, as
+# a model's configuration may ask for, and no figures are sent, as releases after 1.2 do.
+QUIET = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "TRTLLM_NO_USAGE_STATS": "1"}
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,12 @@ def load(
     began_ns = monotonic_ns()
     path = Path(settings.path)
     check_folder(path)
-    gpu = gpu_facts(_visible_index(os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+    settings = _within(settings, model_context_tok(path))
+    os.environ.update(QUIET)
+    gpu = gpu_facts(os.environ)
     library = open_library(gpu)
+    if (said := unproven(library.version)) is not None:
+        sys.stderr.write(f"{said}\n")
     arguments = llm_arguments(library, settings)
     salted = settings.salted and library.surface.takes("generate_async", "cache_salt")
     if settings.salted and not salted:
@@ -55,8 +68,11 @@ def load(
             f"TensorRT-LLM {library.version} cannot separate users in its prefix cache: set "
             'engine.prefix_cache_scope = "shared" or engine.prefix_cache = false'
         )
-    stamp = weights_stamp(path)
-    digest, digest_kind = weights_digest(path, digest_cache)
+    try:
+        stamp = weights_stamp(path)
+        digest, digest_kind = weights_digest(path, digest_cache)
+    except OSError as error:
+        raise unreadable(error, path) from error
     text = open_text(path, trust_remote_code=settings.trust_remote_code)
     sys.stderr.write(f"{_gpu_line(gpu)}\n")
     try:
@@ -78,7 +94,7 @@ def load(
         # What the engine raises for its first request, of any kind.
         session.end(1.0)
         raise no_engine(error) from error
-    if weights_stamp(path) != stamp:
+    if not _is_unchanged(path, stamp):
         session.end(1.0)
         raise LoadFailed(f"{path} was replaced while it was loaded: it is tried again")
     session.begin_to_watch()
@@ -101,30 +117,21 @@ def load(
     )
 
 
-def check_folder(path: Path) -> None:
-    """Raises LoadFailed for a path at which there are no weights that can be served."""
-    if not path.exists():
-        raise LoadFailed(
-            f"there is no model at {path}: set engine.model to the folder that holds its weights"
-        )
-    if not path.is_dir():
-        raise LoadFailed(f"{path} is no folder: engine.model is the folder of a model's weights")
+def _within(settings: TensorRtLlmSettings, most_tok: int) -> TensorRtLlmSettings:
+    if settings.context_tok <= most_tok:
+        return settings
+    sys.stderr.write(
+        f"{settings.model} reads {most_tok} tokens at most, and engine.context_tok is "
+        f"{settings.context_tok}: the lower counts\n"
+    )
+    return structs.replace(settings, context_tok=most_tok)
+
+
+def _is_unchanged(path: Path, stamp: Stamp) -> bool:
     try:
-        names = {entry.name for entry in path.iterdir()}
-    except OSError as error:
-        raise LoadFailed(f"{path} cannot be read ({error.strerror}): correct its mode") from error
-    if any(name.endswith(".engine") for name in names):
-        raise LoadFailed(
-            f"{path} holds an engine that was compiled for one GPU and one release, which are not "
-            "served: set engine.model to the folder of the weights that it was built from"
-        )
-    if "config.json" not in names or not any(
-        name.endswith((".safetensors", ".bin")) for name in names
-    ):
-        raise LoadFailed(
-            f"{path} holds no config.json with weights (*.safetensors): engine.model is the folder "
-            "of a Hugging Face model, downloaded whole"
-        )
+        return weights_stamp(path) == stamp
+    except OSError:
+        return False  # a file that was there has gone
 
 
 def _capacity(settings: TensorRtLlmSettings, session: Session, text: HfText) -> EngineCapacity:
@@ -146,13 +153,9 @@ def _capacity(settings: TensorRtLlmSettings, session: Session, text: HfText) -> 
     )
 
 
-def _visible_index(visible: str) -> int:
-    """The first GPU that CUDA_VISIBLE_DEVICES leaves, by its number; 0 where it names none so."""
-    first = visible.partition(",")[0].strip()
-    return int(first) if first.isascii() and first.isdigit() and len(first) < 4 else 0
-
-
 def _gpu_line(gpu: GpuFacts | None) -> str:
     if gpu is None:
-        return "the GPU cannot be asked: nvidia-ml-py, a driver or a GPU is missing"
-    return f"{gpu.memory_text}; driver {gpu.driver}, {gpu.cuda_text}"
+        return (
+            "nothing is known of the GPU: nvidia-ml-py or a driver is missing, or which GPU it is"
+        )
+    return f"{gpu.memory_text}; {gpu.driver_text}"

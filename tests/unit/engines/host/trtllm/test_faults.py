@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from onegate.engines.host.trtllm.faults import is_request_error, load_words, words_of
@@ -20,18 +22,22 @@ def test_an_error_of_one_request_is_known_by_its_name(request_error):
         ("CUDA driver version is insufficient", "do not fit .driver 580.65, CUDA up to 13.0"),
         ("libcuda.so.1: cannot open", "install the driver that this release asks for"),
         ("no kernel image is available", "no code for this GPU .Card, compute capability 8.9"),
+        ("No CUDA GPUs are available", "let the engine open the GPU"),
+        ("Pre SM 80 GPUs do not support bfloat16", "no code for this GPU"),
+        ("CUDA_HOME environment variable is not set", "toolkit that .* set CUDA_HOME"),
+        ("libnvinfer.so.10: cannot open", "a library or a compiler of CUDA is missing"),
+        ("[Errno 12] Cannot allocate memory", "not enough main memory"),
+        ("[Errno 28] No space left on device", "a disk is full"),
         ("libmpi.so.40 not found", "apt install libopenmpi-dev"),
         ("surprise", "it cannot start: RuntimeError: surprise"),
     ],
 )
 def test_a_broken_installation(text, sentence):
-    import re
-
     assert re.search(sentence, words_of(RuntimeError(text), what="it cannot start", gpu=GPU))
 
 
 def test_without_a_driver_that_is_said():
-    assert "no driver answers" in words_of(OSError("libcuda.so.1"), what="x")
+    assert "(nvidia-ml-py gets no answer)" in words_of(OSError("libcuda.so.1"), what="x")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,9 @@ def test_without_a_driver_that_is_said():
         ("The engine plan file is generated on an incompatible device", "compiled for another"),
         ("Only 1 GPUs are available, but 2 are required.", "tensor_parallel is 2"),
         ("TorchLLM got invalid argument: waiting_queue_policy", "not take waiting_queue_policy"),
+        ("Impossible to fit in any sequence in kvCache", "not enough GPU memory"),
+        ("Executor worker died during initialization", "died while it loaded"),
+        ("No CUDA GPUs are available", "do not fit (driver 580.65"),
         ("nobody knows", "cannot be loaded: RuntimeError: Executor"),
     ],
 )

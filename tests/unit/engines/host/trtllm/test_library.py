@@ -75,5 +75,23 @@ def test_an_import_that_fails_is_a_sentence(package, monkeypatch):
         raise OSError("libnvinfer.so.10: cannot open shared object file")
 
     monkeypatch.setattr(library.importlib, "import_module", broken)
-    with pytest.raises(LoadFailed, match=r"TensorRT-LLM 1\.2\.1 cannot be used: its CUDA"):
+    with pytest.raises(
+        LoadFailed, match=r"TensorRT-LLM 1\.2\.1 cannot be used: a library or a compiler of CUDA"
+    ):
+        open_library(None)
+
+
+def test_a_release_that_is_too_old_is_not_even_imported(package, monkeypatch):
+    def imports(name):
+        raise AssertionError(name)
+
+    monkeypatch.setattr(library.importlib.metadata, "version", lambda name: "0.21.0")
+    monkeypatch.setattr(library.importlib, "import_module", imports)
+    with pytest.raises(LoadFailed, match=r"0\.21\.0 is too old"):
+        open_library(None)
+
+
+def test_a_release_that_has_moved_what_is_used_is_a_sentence(package):
+    del package["tensorrt_llm.llmapi"].SchedulerConfig
+    with pytest.raises(LoadFailed, match=r"1\.2\.1 cannot be used: AttributeError: .*Scheduler"):
         open_library(None)

@@ -1,10 +1,12 @@
+import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from onegate.engines.host.engine import LoadFailed
 from onegate.engines.host.trtllm import load as module
-from onegate.engines.host.trtllm.load import _visible_index, check_folder, load
+from onegate.engines.host.trtllm.load import QUIET, load
 from onegate.engines.host.trtllm.messages import Iteration
 from onegate.engines.host.trtllm.surface import Surface
 
@@ -37,7 +39,7 @@ made, on_warm_up = [], []
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 4096}')
     (tmp_path / "m.safetensors").write_bytes(b"weights")
     return tmp_path
 
@@ -50,7 +52,9 @@ def parts(monkeypatch, library):
     text = SimpleNamespace(facts=facts, encode=lambda text, *, add_special: [5, 6])
     monkeypatch.setattr(module, "open_library", lambda gpu: library)
     monkeypatch.setattr(module, "open_text", lambda path, *, trust_remote_code: text)
-    monkeypatch.setattr(module, "gpu_facts", lambda index: None)
+    monkeypatch.setattr(module, "gpu_facts", lambda environment: None)
+    for name in QUIET:
+        monkeypatch.setenv(name, "as it was before")
     monkeypatch.setattr(module, "Session", Session)
 
 
@@ -59,7 +63,7 @@ def test_what_is_known_of_a_loaded_model(folder, make_settings, capsys):
     assert loaded.session is made[0]
     assert made[0].watched
     assert made[0].given == {"canary_ids": [5], "salted": True, "stall_s": 30.0}
-    assert made[0].timeout_s == 60.0
+    assert made[0].timeout_s == 300.0
     capacity = loaded.capacity
     assert (capacity.kv_tok, capacity.block_tok, capacity.max_bytes_per_tok) == (320, 32, 9)
     assert (capacity.max_context_tok, capacity.max_step_tok) == (320, 128)
@@ -68,7 +72,7 @@ def test_what_is_known_of_a_loaded_model(folder, make_settings, capsys):
     assert identity.digest.startswith("sha256:")
     assert identity.launch.startswith("tensorrt_llm.LLM(model=")
     assert not loaded.has_priority
-    assert "the GPU cannot be asked" in capsys.readouterr().err
+    assert "nothing is known of the GPU" in capsys.readouterr().err
 
 
 def test_an_engine_that_does_not_say_how_large_its_cache_is(folder, make_settings, capsys):
@@ -126,33 +130,51 @@ def test_one_that_is_replaced_meanwhile_is_not_served(folder, make_settings):
     assert made[0].ended
 
 
-def test_folders(folder, tmp_path):
-    check_folder(folder)
-    with pytest.raises(LoadFailed, match="there is no model at"):
-        check_folder(tmp_path / "nowhere")
-    with pytest.raises(LoadFailed, match="is no folder"):
-        check_folder(folder / "config.json")
-    (folder / "rank0.engine").write_bytes(b"")
-    with pytest.raises(LoadFailed, match="compiled for one GPU"):
-        check_folder(folder)
-    (folder / "rank0.engine").unlink()
-    (folder / "m.safetensors").unlink()
-    with pytest.raises(LoadFailed, match=r"no config\.json with weights"):
-        check_folder(folder)
+def test_one_of_which_a_file_goes_meanwhile_is_not_served(folder, make_settings):
+    on_warm_up.append(lambda session: (folder / "link.safetensors").symlink_to("nowhere"))
+    with pytest.raises(LoadFailed, match="was replaced while it was loaded"):
+        load(make_settings(), None, print)
 
 
-def test_a_folder_that_may_not_be_read(folder, monkeypatch):
-    def refuses(path):
-        raise PermissionError(13, "Permission denied")
+def test_files_that_may_not_be_read_are_a_sentence(folder, make_settings, monkeypatch):
+    def refuses(path, cache):
+        raise PermissionError(13, "Permission denied", str(path / "m.safetensors"))
 
-    monkeypatch.setattr(module.Path, "iterdir", refuses)
-    with pytest.raises(LoadFailed, match=r"cannot be read \(Permission denied"):
-        check_folder(folder)
+    monkeypatch.setattr(module, "weights_digest", refuses)
+    with pytest.raises(LoadFailed, match=r"m\.safetensors cannot be read \(Permission denied"):
+        load(make_settings(), None, print)
 
 
-@pytest.mark.parametrize(
-    ("visible", "index"),
-    [("", 0), ("2", 2), ("1,0", 1), ("GPU-8932f937", 0), ("-1", 0), ("9" * 20, 0), ("²", 0)],
-)
-def test_the_gpu_that_is_visible(visible, index):
-    assert _visible_index(visible) == index
+def test_nothing_is_fetched_and_nobody_is_told(folder, make_settings, monkeypatch, library):
+    """Before the package is imported, which is when it looks."""
+    found = []
+
+    def opens(gpu):
+        found.append({name: os.environ[name] for name in QUIET})
+        return library
+
+    monkeypatch.setattr(module, "open_library", opens)
+    load(make_settings(), None, print)
+    assert found == [QUIET]
+    assert QUIET == dict.fromkeys(["HF_HUB_OFFLINE", "DO_NOT_TRACK", "TRTLLM_NO_USAGE_STATS"], "1")
+
+
+@pytest.mark.parametrize(("version", "said"), [("1.2.1", 0), ("1.3.0", 1)])
+def test_another_release_is_said(
+    folder, make_settings, monkeypatch, library, capsys, version, said
+):
+    other = replace(library, version=version)
+    monkeypatch.setattr(module, "open_library", lambda gpu: other)
+    load(make_settings(), None, print)
+    assert capsys.readouterr().err.count("was written for") == said
+
+
+@pytest.mark.parametrize(("asked_tok", "counts_tok"), [(512, 512), (4096, 4096), (9000, 4096)])
+def test_the_context_is_no_longer_than_the_models(
+    folder, make_settings, capsys, asked_tok, counts_tok
+):
+    on_warm_up.append(lambda session: setattr(session, "figures", Iteration()))
+    loaded = load(make_settings(context_tok=asked_tok), None, print)
+    assert loaded.capacity.max_context_tok == counts_tok
+    assert f"max_seq_len={counts_tok}" in loaded.identity.launch
+    assert ("reads 4096 tokens at most" in capsys.readouterr().err) is (asked_tok > counts_tok)
