@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,9 +13,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.contract.standin import StandIn, in_a_thread
-from tests.contract.trtllm import model_folder, stand_in, trtllm_config
+from tests.contract.trtllm import is_running, model_folder, stand_in, trtllm_config
 from tests.integration.hosts import Manager
 
+from onegate.clock import monotonic_ns
 from onegate.config import EngineConfig, OpenAiConfig, ScriptedConfig, ScriptedPool
 from onegate.engines.base import (
     Accepted,
@@ -237,6 +240,37 @@ async def started(new_box: Callable[..., Box]) -> Callable[..., Awaitable[Box]]:
         box = new_box(config)
         await box.start()
         await box.ready()
+        return box
+
+    return start
+
+
+@pytest.fixture
+def strict_trtllm(tmp_path: Path) -> Iterator[None]:
+    """TensorRT-LLM's stand-in never had to object, and none of its workers is left: they are in
+    sessions of their own and do not end by themselves."""
+    yield
+    log = tmp_path / "calls.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    calls = [json.loads(line) for line in lines]
+    workers = [call["pid"] for call in calls if call["call"] == "worker"]
+    ends_ns = monotonic_ns() + int(PATIENCE_S * 1e9)
+    while left := [pid for pid in workers if is_running(pid)]:
+        if monotonic_ns() > ends_ns:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"workers are left: {left}")
+    assert [call for call in calls if call["call"] == "strict"] == []
+
+
+@pytest.fixture
+def serve(strict_trtllm: None, started: Callable[..., Awaitable[Box]], tmp_path: Path):
+    """Starts TensorRT-LLM with options of the stand-in, and under `config` keys of `[engine]`."""
+
+    async def start(*, config: dict | None = None, **options) -> Box:
+        made = stand_in(tmp_path, **options)
+        box = await started(trtllm_config(made.python, model_folder(tmp_path), **(config or {})))
+        box.stand_in = made
         return box
 
     return start

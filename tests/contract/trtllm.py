@@ -55,11 +55,18 @@ def stand_in(
     return StandIn(str(python), log, environ)
 
 
-def model_folder(directory: Path, name: str = "fine-tune", weights: bytes = b"weights") -> Path:
+def model_folder(
+    directory: Path,
+    name: str = "fine-tune",
+    weights: bytes = b"weights",
+    *,
+    context_tok: int = 131072,
+) -> Path:
     """A folder that looks like a downloaded model."""
     folder = directory / name
     folder.mkdir()
-    (folder / "config.json").write_text('{"architectures": ["StandIn"]}', encoding="utf-8")
+    config = {"architectures": ["StandIn"], "max_position_embeddings": context_tok}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     (folder / "model.safetensors").write_bytes(weights)
     return folder
@@ -78,3 +85,12 @@ def trtllm_config(python: str, folder: Path, **given) -> EngineConfig:
         tensorrt_llm=TensorRtLlmConfig(**own),
         **given,
     )
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process does; one that nobody has reaped does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"

@@ -18,10 +18,22 @@ def nvmlShutdown():
     pass
 
 
+def nvmlDeviceGetCount():
+    return 1
+
+
 def nvmlDeviceGetHandleByIndex(index):
     if index != 0:
         raise NVMLError("Invalid Argument")
     return "gpu 0"
+
+
+def nvmlDeviceGetHandleByUUID(uuid):
+    raise NVMLError("Not Found")
+
+
+def nvmlDeviceGetMigMode(handle):
+    raise NVMLError("Not Supported")
 
 
 def nvmlDeviceGetMemoryInfo(handle):

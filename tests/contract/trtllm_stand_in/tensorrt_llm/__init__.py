@@ -1,6 +1,9 @@
 """See README.md beside this package."""
 
 import asyncio
+import json
+import os
+import pathlib
 import threading
 import time
 
@@ -16,7 +19,14 @@ __version__ = "1.2.1"
 __all__ = ["LLM", "SamplingParams"]
 if OPTIONS.get("import_error"):
     raise ImportError(OPTIONS["import_error"])
-note("import", thread=threading.current_thread().name)
+note(
+    "import",
+    thread=threading.current_thread().name,
+    environment={
+        name: os.environ.get(name)
+        for name in ("HF_HUB_OFFLINE", "DO_NOT_TRACK", "TRTLLM_NO_USAGE_STATS")
+    },
+)
 
 
 class LLM:
@@ -36,6 +46,8 @@ class LLM:
         for name in kwargs:
             if name not in TorchLlmArgs.model_fields:
                 raise ValueError(f"LLM got invalid argument: {name}")
+        if kwargs.get("guided_decoding_backend") not in (None, "xgrammar", "llguidance"):
+            raise ValueError("guided_decoding_backend: Input should be 'xgrammar' or 'llguidance'")
         note(
             "LLM",
             model=model,
@@ -54,7 +66,10 @@ class LLM:
             blocks = min(blocks, cache.max_tokens // cache.tokens_per_block)
         assert isinstance(kwargs.get("scheduler_config", SchedulerConfig()), SchedulerConfig)
         self.max_num_tokens = kwargs.get("max_num_tokens", 8192)
-        self.max_seq_len = kwargs.get("max_seq_len") or 1024
+        # Lowered without a word to the caller.
+        config = json.loads(pathlib.Path(model, "config.json").read_text(encoding="utf-8"))
+        longest = config.get("max_position_embeddings", 2048)
+        self.max_seq_len = min(kwargs.get("max_seq_len") or longest, longest)
         self.chunked = kwargs.get("enable_chunked_prefill", False)
         self._guided = kwargs.get("guided_decoding_backend")
         self._engine = Engine(
@@ -90,8 +105,8 @@ class LLM:
         )
         if sampling_params.guided_decoding is not None and self._guided is None:
             raise ValueError("guided decoding is not enabled")
-        given = dict(sampling_params.given)
-        sampling_params.set_up(END, streaming=streaming)
+        given = dict(sampling_params._given)
+        sampling_params._set_up(END, streaming=streaming)
         self._ids += 1
         guide = given.pop("guided_decoding", None)
         note(
@@ -136,6 +151,17 @@ class LLM:
 
     def get_stats_async(self, timeout=2):
         strict(False, "get_stats_async blocks the loop")
+
+    def get_kv_cache_events(self, timeout=2):
+        strict(False, "there are no events without a buffer for them")
+
+    @property
+    def llm_id(self):
+        return f"stand-in-{os.getpid()}"
+
+    @property
+    def tokenizer(self):
+        strict(False, "its tokenizer is wrapped, and another one for some models")
 
     def _check_health(self):
         return not self._down

@@ -36,9 +36,9 @@ class Fields:
         unknown = given.keys() - self.model_fields.keys()
         if unknown:
             raise ValueError(f"Extra inputs are not permitted: {', '.join(sorted(unknown))}")
-        self.given = given
+        self._given = given
         for name, default in self.model_fields.items():
             setattr(self, name, given.get(name, default))
 
     def __repr__(self):
-        return f"{type(self).__name__}({self.given})"
+        return f"{type(self).__name__}({self._given})"

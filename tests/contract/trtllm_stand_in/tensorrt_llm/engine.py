@@ -40,9 +40,7 @@ class Active:
             return data[len(self.said) % len(data)]
         salt = len(self.prompt) + len(self.said)
         seen = hashlib.sha256(repr(self.prompt + self.said).encode()).digest()
-        if self.output.params.min_tokens and len(self.said) < self.output.params.min_tokens:
-            return FIRST_WORD + seen[0] % len(WORDS)
-        if salt and seen[1] % 40 == 0 and self.output.params.end_id == END:
+        if salt and seen[1] % 40 == 0 and self.output._params.end_id == END:
             return END
         return FIRST_WORD + seen[0] % len(WORDS)
 
@@ -63,12 +61,19 @@ class Engine:
         self.step_ms = OPTIONS.get("step_ms", 1)
         self.worker = None
         if OPTIONS.get("worker", True):
-            wait = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
-            self.worker = subprocess.Popen(wait, stdin=subprocess.PIPE)
+            # As MPI has it: in a session of its own, and not one that ends with who started it.
+            wait = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
+            self.worker = subprocess.Popen(wait, stdin=subprocess.DEVNULL, start_new_session=True)
             note("worker", pid=self.worker.pid)
+            if OPTIONS.get("dies") == "while it loads":
+                self.worker.kill()
+                raise RuntimeError("Executor worker died during initialization")
         threading.Thread(target=self.run, name="engine", daemon=True).start()
 
     def submit(self, output, priority):
+        if OPTIONS.get("dies") == "before a token":
+            self.worker.kill()
+            self.worker.wait()
         self.intake.put(Active(output, priority))
 
     def abort(self):
@@ -107,7 +112,7 @@ class Engine:
 
     def needs(self, request):
         """Blocks for the longest answer there may be."""
-        tok = len(request.prompt) + request.output.params.max_tokens
+        tok = len(request.prompt) + request.output._params.max_tokens
         return -(-tok // self.block_tok)
 
     def held(self):
@@ -125,6 +130,10 @@ class Engine:
                 continue
             left_tok = len(request.prompt) - request.read_tok
             if left_tok:
+                if "[[die reading]]" in request.text:
+                    self.worker.kill()
+                    self.hung = True
+                    return
                 took_tok = min(left_tok, room_tok)
                 request.read_tok += took_tok
                 room_tok -= took_tok
@@ -137,7 +146,7 @@ class Engine:
             for _ in range(2 if "[[pairs]]" in request.text else 1):
                 if request in self.active and not OPTIONS.get("no_token"):
                     self.say(request)
-            if request in self.active and request.unsent and request.output.streaming:
+            if request in self.active and request.unsent and request.output._streaming:
                 self.send(request, None)
         self.steps += 1
         note_ms = (time.monotonic() - began) * 1000
@@ -152,18 +161,18 @@ class Engine:
         token = request.next()
         request.said.append(token)
         request.unsent.append(token)
-        if token == request.output.params.end_id:
+        if token == request.output._params.end_id:
             self.finish(request, "stop")
-        elif len(request.said) == request.output.params.max_tokens:
+        elif len(request.said) == request.output._params.max_tokens:
             self.finish(request, "length")
 
     def fault(self, request):
         if "[[error]]" in request.text:
             self.active.remove(request)
-            request.output.deliver(RequestError("the engine has no more ink"))
+            request.output._deliver(RequestError("the engine has no more ink"))
         elif "[[serious]]" in request.text:
             self.active.remove(request)
-            request.output.deliver(RuntimeError("CUDA error: an illegal memory access"))
+            request.output._deliver(RuntimeError("CUDA error: an illegal memory access"))
         elif "[[timeout]]" in request.text:
             self.finish(request, "timeout")
         elif "[[hang]]" in request.text:
@@ -181,7 +190,7 @@ class Engine:
 
     def send(self, request, reason):
         ids, request.unsent = request.unsent, []
-        request.output.deliver((ids, reason, len(request.prompt) // 64 * 32 if reason else 0))
+        request.output._deliver((ids, reason, len(request.prompt) // 64 * 32 if reason else 0))
 
     def entry(self, latency_ms, prompt_tok, answers):
         used = self.held()

@@ -1,33 +1,66 @@
 """What `generate_async` returns: one object, updated in place."""
 
 import asyncio
+from dataclasses import dataclass, field
 
 from tensorrt_llm._base import note, strict
 from tensorrt_llm.executor.utils import RequestError
 
 
+@dataclass
 class CompletionOutput:
-    def __init__(self):
-        self.index = 0
-        self.text = ""
-        self.token_ids = []
-        self.finish_reason = None
-        self.stop_reason = None
-        self.token_ids_diff = []
-        self.text_diff = ""
+    index: int
+    text: str = ""
+    token_ids: list = field(default_factory=list)
+    cumulative_logprob: float | None = None
+    logprobs: list = field(default_factory=list)
+    prompt_logprobs: list = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    generation_logits: object = None
+    additional_context_outputs: dict | None = None
+    additional_generation_outputs: dict | None = None
+    disaggregated_params: object = None
+    request_perf_metrics: object = None
+
+    def __post_init__(self):
+        self._diff = []
+
+    @property
+    def length(self):
+        return len(self.token_ids)
+
+    @property
+    def text_diff(self):
+        return ""  # nothing was detokenised
+
+    @property
+    def token_ids_diff(self):
+        return self._diff
+
+    @property
+    def logprobs_diff(self):
+        return []
 
 
 class RequestOutput:
     def __init__(self, engine, request_id, ids, params, streaming):
-        self.engine = engine
-        self.request_id = request_id
+        self.id = self.request_id = request_id
         self.prompt = None
         self.prompt_token_ids = ids
-        self.params = params
-        self.streaming = streaming
-        self.outputs = [CompletionOutput()]
+        self.outputs = [CompletionOutput(0)]
         self.finished = False
+        self.context_logits = None
         self.cached_tokens = 0
+        self.decoding_iter = 0
+        self.avg_decoded_tokens_per_iter = None
+        self.metrics_dict = {}
+        self.disaggregated_params = None
+        self.trace_headers = None
+        self.mm_embedding_handle = None
+        self._engine = engine
+        self._params = params
+        self._streaming = streaming
         self._loop = asyncio.get_running_loop()
         self._responses = asyncio.Queue()
         self._aborted = False
@@ -36,13 +69,28 @@ class RequestOutput:
 
     def abort(self):
         note("abort", id=self.request_id)
-        self.engine.abort()
+        self._engine.abort()
         self._aborted = True
 
     def aborted(self):
         return self._aborted
 
-    def deliver(self, response):
+    def result(self, timeout=None):
+        strict(False, "result() waits without a limit, whatever its timeout")
+
+    async def aresult(self):
+        strict(False, "aresult() shows nothing before the end")
+
+    def __await__(self):
+        strict(False, "an output was awaited as a whole")
+
+    def __iter__(self):
+        strict(False, "an output was read without a loop")
+
+    def __next__(self):
+        strict(False, "an output was read without a loop")
+
+    def _deliver(self, response):
         """From the engine's thread."""
         if not self._loop.is_running():
             raise RuntimeError("event loop is not running")
@@ -54,11 +102,12 @@ class RequestOutput:
     async def __anext__(self):
         if self.finished:
             raise StopAsyncIteration
+        strict(asyncio.get_running_loop() is self._loop, "an output was read on another loop")
         strict(not self._awaited, "awaited twice at a time")
         self._awaited = True
         completion = self.outputs[0]
         # Whoever kept the list and not a copy of it has nothing now.
-        completion.token_ids_diff.clear()
+        completion._diff.clear()
         try:
             if self._failed:
                 note("awaited after its error", id=self.request_id)
@@ -74,7 +123,7 @@ class RequestOutput:
         ids, reason, cached_tok = response
         self.cached_tokens = cached_tok
         completion.token_ids += ids
-        completion.token_ids_diff.extend(ids)
+        completion._diff.extend(ids)
         if reason is not None:
             completion.finish_reason = reason
             self.finished = True

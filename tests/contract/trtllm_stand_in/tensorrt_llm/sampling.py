@@ -54,8 +54,15 @@ _DEFAULTS = {
     "skip_special_tokens": True,
     "spaces_between_special_tokens": True,
 }
-# In 1.2 the sampler takes these and does nothing with them.
-IGNORED = ("seed", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+# In 1.2 the sampler takes these and does nothing with them, or something else than they say.
+IGNORED = (
+    "seed",
+    "min_p",
+    "min_tokens",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 
 class SamplingParams:
@@ -68,16 +75,35 @@ class SamplingParams:
         unknown = given.keys() - _DEFAULTS.keys()
         if unknown:
             raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-        self.given = given
+        self._given = given
         self.__dict__.update(_DEFAULTS | given)
+        self.best_of = self.best_of or self.n
         if self.top_p is not None and not 0 <= self.top_p <= 1:
             raise ValueError("require 0 <= top_p <= 1")
+        if self.top_k is not None and self.top_k < 0:
+            raise ValueError("require top_k >= 0")
         if self.temperature is not None and self.temperature < 0:
             raise ValueError("require temperature >= 0")
+        if self.best_of < self.n:
+            raise ValueError("best_of cannot be less than n")
+        if self.best_of > 1 and self._greedy:
+            raise ValueError("Greedy decoding in the LLM API does not allow multiple returns")
+        if self.truncate_prompt_tokens is not None and self.truncate_prompt_tokens < 1:
+            raise ValueError("require truncate_prompt_tokens >= 1")
 
-    def set_up(self, end_id, *, streaming):
+    @property
+    def _greedy(self):
+        return (
+            (self.temperature is None and self.top_p is None and self.top_k is None)
+            or self.top_k == 1
+            or self.top_p == 0.0
+            or self.temperature == 0
+        )
+
+    def _set_up(self, end_id, *, streaming):
         """What a request does to it."""
         strict(self.end_id is None, "a SamplingParams was used for two requests")
+        strict("max_tokens" in self._given, "max_tokens was left to its default")
         strict(self.max_tokens is not None and self.max_tokens >= 1, "max_tokens is below 1")
         strict(not (streaming and self.n > 1), "n > 1 with streaming")
         strict(not (streaming and self.logprobs), "logprobs with streaming")

@@ -3,6 +3,16 @@
 from enum import Enum
 
 from tensorrt_llm._base import Fields
+from tensorrt_llm.outputs import CompletionOutput, RequestOutput
+
+__all__ = [
+    "CapacitySchedulerPolicy",
+    "CompletionOutput",
+    "GuidedDecodingParams",
+    "KvCacheConfig",
+    "RequestOutput",
+    "SchedulerConfig",
+]
 
 
 class CapacitySchedulerPolicy(str, Enum):
@@ -33,6 +43,13 @@ class KvCacheConfig(Fields):
         "tokens_per_block": 32,
     }
 
+    def __init__(self, **given):
+        super().__init__(**given)
+        if not 0 <= self.free_gpu_memory_fraction <= 1:
+            raise ValueError(
+                "kv_cache_config.free_gpu_memory_fraction must be a float between 0 and 1"
+            )
+
 
 class SchedulerConfig(Fields):
     model_fields = {
@@ -40,6 +57,10 @@ class SchedulerConfig(Fields):
         "context_chunking_policy": None,
         "dynamic_batch_config": None,
     }
+
+    def __init__(self, **given):
+        super().__init__(**given)
+        self.capacity_scheduler_policy = CapacitySchedulerPolicy(self.capacity_scheduler_policy)
 
 
 class GuidedDecodingParams:

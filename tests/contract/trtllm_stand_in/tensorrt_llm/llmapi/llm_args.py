@@ -1,18 +1,83 @@
-"""What `LLM` compares its keywords with."""
+"""What `LLM` compares its keywords with: names and defaults, `...` for one that has none."""
 
-_NAMES = """
-tokenizer tokenizer_mode skip_tokenizer_init trust_remote_code tensor_parallel_size dtype revision
-tokenizer_revision model attention_dp_config disable_overlap_scheduler attn_backend sampler_type
-sampler_force_async_worker enable_iter_perf_stats enable_iter_req_stats print_iter_log
-perf_metrics_max_requests batch_wait_timeout_ms batch_wait_timeout_iters
-batch_wait_max_tokens_ratio torch_compile_config enable_autotuner enable_layerwise_nvtx_marker
-load_format enable_min_latency stream_interval cuda_graph_config moe_config nvfp4_gemm_config
-garbage_collection_gen0_threshold force_dynamic_quantization otlp_traces_endpoint env_overrides
-return_perf_metrics gather_generation_logits enable_chunked_prefill max_num_tokens max_batch_size
-max_seq_len orchestrator_type num_postprocess_workers postprocess_tokenizer_dir
-batched_logits_processor lora_config kv_cache_config scheduler_config guided_decoding_backend
-"""
+MADE = object()  # anew each time
 
 
 class TorchLlmArgs:
-    model_fields = dict.fromkeys(_NAMES.split())
+    model_fields = {
+        "model": ...,
+        "tokenizer": None,
+        "tokenizer_mode": "auto",
+        "skip_tokenizer_init": False,
+        "trust_remote_code": False,
+        "tensor_parallel_size": 1,
+        "dtype": "auto",
+        "revision": None,
+        "tokenizer_revision": None,
+        "gpus_per_node": None,
+        "moe_cluster_parallel_size": None,
+        "moe_tensor_parallel_size": None,
+        "moe_expert_parallel_size": None,
+        "enable_attention_dp": False,
+        "enable_lm_head_tp_in_adp": False,
+        "pp_partition": None,
+        "cp_config": MADE,
+        "load_format": "auto",
+        "fail_fast_on_attention_window_too_large": False,
+        "enable_lora": False,
+        "lora_config": None,
+        "kv_cache_config": MADE,
+        "enable_chunked_prefill": False,
+        "guided_decoding_backend": None,
+        "batched_logits_processor": None,
+        "iter_stats_max_iterations": None,
+        "request_stats_max_iterations": None,
+        "peft_cache_config": None,
+        "scheduler_config": MADE,
+        "cache_transceiver_config": None,
+        "sparse_attention_config": None,
+        "speculative_config": None,
+        "max_batch_size": None,
+        "max_input_len": None,
+        "max_seq_len": None,
+        "max_beam_width": None,
+        "max_num_tokens": 8192,
+        "gather_generation_logits": False,
+        "num_postprocess_workers": 0,
+        "postprocess_tokenizer_dir": None,
+        "reasoning_parser": None,
+        "decoding_config": None,
+        "otlp_traces_endpoint": None,
+        "backend": None,
+        "return_perf_metrics": False,
+        "orchestrator_type": None,
+        "env_overrides": None,
+        "attention_dp_config": None,
+        "disable_overlap_scheduler": False,
+        "attn_backend": "TRTLLM",
+        "sampler_type": "auto",
+        "sampler_force_async_worker": False,
+        "enable_iter_perf_stats": False,
+        "enable_iter_req_stats": False,
+        "print_iter_log": False,
+        "perf_metrics_max_requests": 0,
+        "batch_wait_timeout_ms": 0,
+        "batch_wait_timeout_iters": 0,
+        "batch_wait_max_tokens_ratio": 0,
+        "torch_compile_config": None,
+        "enable_autotuner": True,
+        "enable_layerwise_nvtx_marker": False,
+        "enable_min_latency": False,
+        "stream_interval": 1,
+        "force_dynamic_quantization": False,
+        "allreduce_strategy": "AUTO",
+        "checkpoint_loader": None,
+        "checkpoint_format": None,
+        "kv_connector_config": None,
+        "mm_encoder_only": False,
+        "ray_worker_extension_cls": None,
+        "ray_placement_config": None,
+        "enable_sleep": False,
+        "disable_flashinfer_sampling": False,
+        "max_stats_len": 1000,
+    }

@@ -1,17 +1,24 @@
-"""The configurations of TENSORRT_LLM.md, and its list of points."""
+"""The configurations and commands of TENSORRT_LLM.md, and its list of points."""
 
 import re
+import shlex
+import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from onegate import engines
+from onegate.cli.bench import read_spec
 from onegate.config import check, warnings
 from onegate.config.engine import EngineConfig, TensorRtLlmConfig
 from onegate.config.shape import shapes
 
 RUNBOOK = Path(engines.__file__).with_name("TENSORRT_LLM.md").read_text(encoding="utf-8")
 TESTS = Path(__file__).parents[4]
+CODE = re.findall(r"`(onegate [^`]+)`", RUNBOOK)
+SHELL = re.findall(r"```sh\n(.*?)```", RUNBOOK, re.DOTALL)
 
 
 @pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", RUNBOOK, re.DOTALL))
@@ -25,6 +32,34 @@ def test_every_key_of_its_table_is_told():
     told = set(re.findall(r"`engine\.tensorrt_llm\.(\w+)`", RUNBOOK))
     assert told | {"load_timeout_s"} >= shapes(TensorRtLlmConfig).keys()
     assert set(re.findall(r"`engine\.(\w+)`", RUNBOOK)) <= shapes(EngineConfig).keys()
+
+
+@pytest.mark.parametrize("command", sorted(set(CODE)))
+def test_each_command_is_one_that_the_command_line_takes(command):
+    verb, *given = shlex.split(command)[1:]
+    name = verb.replace("-", "_")
+    app = App(name="onegate")
+    app.command(getattr(import_module(f"onegate.cli.{name}"), name), name=verb)
+    app.parse_args([verb, *given], exit_on_error=False, print_error=False)
+    for spec in re.findall(r"--vs (\S+)", command):
+        assert read_spec(spec).kind == "host"
+
+
+def test_there_are_commands_to_look_at():
+    assert {command.split()[1] for command in CODE} == {"doctor", "status", "ask", "bench"}
+
+
+@pytest.mark.parametrize("text", SHELL)
+def test_each_block_for_the_shell_is_one(text):
+    subprocess.run(["sh", "-n"], input=text, text=True, check=True)
+
+
+def test_the_service_starts_a_host_as_ours_does():
+    """But for the interpreter: the same options."""
+    unit = TESTS.parent / "systemd/onegate-engine.service"
+    (ours,) = re.findall(r"^ExecStart=\S+ (.*)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
+    (theirs,) = re.findall(r"^ExecStart=\S+python (.*)$", RUNBOOK, re.MULTILINE)
+    assert theirs == f"-P -m onegate.engines.host {ours}"
 
 
 def test_every_point_has_a_test_of_its_number():
