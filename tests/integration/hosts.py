@@ -61,6 +61,12 @@ def environment_names(pid: int) -> set[str]:
     return {entry.partition(b"=")[0].decode() for entry in entries}
 
 
+def closes_on_exec(pid: int, fd: str) -> bool:
+    """Whether what a process starts does not get this descriptor."""
+    info = Path(f"/proc/{pid}/fdinfo/{fd}").read_text(encoding="utf-8").split()
+    return bool(int(info[info.index("flags:") + 1], 8) & os.O_CLOEXEC)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes

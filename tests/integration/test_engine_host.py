@@ -17,6 +17,7 @@ from tests.integration.hosts import (
     Daemon,
     Wire,
     alive,
+    closes_on_exec,
     environment_names,
     hosts,
     scripted,
@@ -180,8 +181,10 @@ async def test_the_host_has_a_group_of_its_own_and_a_clean_environment(attach, m
     names = environment_names(pid)
     assert {"LISTEN_FDS", "NOTIFY_SOCKET", "SECRET_KEY", "PYTHONPATH"} & names == set()
     assert {"PATH", "CUDA_VISIBLE_DEVICES"} <= names
-    open_fds = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-    assert sum(target.startswith("socket:") for target in open_fds) == 1
+    open_fds = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    (sock,) = [fd for fd, target in open_fds.items() if target.startswith("socket:")]
+    # What the engine starts must not hold the connection open.
+    assert closes_on_exec(pid, sock)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from onegate.engines.child import Child, child_environment
-from onegate.engines.host.processes import is_alive, marked
+from onegate.engines.host.processes import descendants, is_alive, marked
 
 # In place of an interpreter: it starts something in a session of its own, as MPI does.
 HOST = """#!/bin/sh
@@ -82,6 +82,27 @@ async def test_what_it_has_started_in_another_session_goes_with_it(tmp_path, die
         child.sock.close()
     assert not is_alive(worker)
     assert marked(child._mark) == []
+
+
+async def test_it_is_ended_at_once_with_what_has_neither_its_group_nor_its_mark(tmp_path):
+    """As long as it is below the host, which is looked at before that ends."""
+    python = tmp_path / "python"
+    python.write_text(HOST.replace("setsid", "/usr/bin/env -i /usr/bin/setsid"), encoding="utf-8")
+    python.chmod(0o755)
+    said = asyncio.Queue()
+    child = Child(str(python), said.put_nowait)
+    try:
+        await child.follow_output()
+        async with asyncio.timeout(60.0):
+            pid = int((await said.get()).removeprefix("started "))
+        (worker,) = [process for process in descendants(child.pid) if process.pid == pid]
+        assert worker not in marked(child._mark)
+        child.kill()
+        while is_alive(worker):
+            pass
+    finally:
+        await child.gone()
+        child.sock.close()
 
 
 @pytest.mark.parametrize(
