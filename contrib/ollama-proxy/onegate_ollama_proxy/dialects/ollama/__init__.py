@@ -1,0 +1,1 @@
+"""Ollama's own API: /api/generate, /api/chat, /api/embed, /api/embeddings."""
