@@ -9,11 +9,13 @@ from onegate.client.aio_link import Loop
 from onegate.client.call import Call
 from onegate.client.connect import socket_path
 from onegate.client.core import Core, Options
+from onegate.client.errors import OnegateError
+from onegate.client.lease import Holding
 from onegate.client.reply import Reply
 from onegate.client.request import RequestOptions, Retry
 from onegate.client.verbs import OnNotice, Verbs
 from onegate.protocol import messages as m
-from onegate.protocol.content import Message
+from onegate.protocol.content import Message, Usage
 from onegate.protocol.status import RequestStatus, Status
 
 
@@ -36,6 +38,7 @@ class AsyncClient:
         connect_timeout: float = 45.0,
         restart_timeout: float = 60.0,
         answer_timeout: float = 30.0,
+        on_behalf: m.OnBehalf | None = None,
     ) -> None:
         options = Options(
             path=socket_path(socket),
@@ -46,6 +49,7 @@ class AsyncClient:
             connect_timeout=connect_timeout,
             restart_timeout=restart_timeout,
             answer_timeout=answer_timeout,
+            on_behalf=on_behalf,
         )
         self._transport = Loop()
         self._core = Core(self._transport, options)
@@ -85,6 +89,29 @@ class AsyncClient:
     ) -> m.Embeddings:
         """One vector per text. Raises Unsupported where the engine has none."""
         return await self._verbs.embed(texts, model, class_, timeout)
+
+    def lease(
+        self,
+        prompt_tok: int,
+        max_tok: int,
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+        ttft_timeout: float | None = None,
+    ) -> "AsyncLease":
+        """Delegates: hold a permit and a seat, by `async with`, for work on the engine that the
+        daemon does not carry out. `ttft_timeout`: seconds to wait for it.
+        """
+        return AsyncLease(
+            Holding(
+                self._core,
+                prompt_tok,
+                max_tok,
+                model=model,
+                class_=class_,
+                ttft_timeout=ttft_timeout,
+            )
+        )
 
     async def count(
         self,
@@ -228,3 +255,40 @@ class AsyncStream:
         trace: TracebackType | None,
     ) -> None:
         self.cancel()
+
+
+class AsyncLease:
+    """A permit and a seat, while the `async with` lasts. Leaving it by an exception gives them back
+    as given up; otherwise what was reserved counts as used, unless `settle` has said what was.
+    """
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def started(self) -> m.Started | None:
+        """When it was granted, and after how long."""
+        return self._holding.started
+
+    async def ended(self) -> OnegateError:
+        """Wait until the lease is taken back, and say why: the work under it has to stop then."""
+        return await self._holding.ended()
+
+    async def settle(self, usage: Usage | None = None) -> None:
+        """The work is over and used this much. Raises Failed where it had been taken back."""
+        await self._holding.settle(usage)
+
+    async def __aenter__(self) -> Self:
+        await self._holding.begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self._holding.settle(None)
+        else:
+            self._holding.abandon()

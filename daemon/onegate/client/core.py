@@ -41,6 +41,7 @@ class Options:
     connect_timeout: float
     restart_timeout: float
     answer_timeout: float
+    on_behalf: m.OnBehalf | None = None
 
 
 class Link(Protocol):
@@ -216,7 +217,7 @@ def _hello(options: Options) -> m.Hello:
     Checked as the daemon would: it takes a hello that is wrong for a broken client, and hangs up.
     """
     fields: dict[str, object] = {"features": sorted(KNOWN), "app": options.app}
-    fields |= {"model": options.model, "class": options.class_}
+    fields |= {"model": options.model, "class": options.class_, "on_behalf": options.on_behalf}
     hello = convert(fields, m.Hello)
     if (problem := validate(hello)) is not None:
         path, sentence = problem

@@ -8,12 +8,13 @@ from typing import Any, Self, Unpack
 from onegate.client.call import Call
 from onegate.client.connect import socket_path
 from onegate.client.core import Core, Options
+from onegate.client.lease import Holding
 from onegate.client.reply import Reply
 from onegate.client.request import RequestOptions, Retry
 from onegate.client.sync_link import Blocking, run
 from onegate.client.verbs import OnNotice, Verbs
 from onegate.protocol import messages as m
-from onegate.protocol.content import Message
+from onegate.protocol.content import Message, Usage
 from onegate.protocol.status import RequestStatus, Status
 
 
@@ -33,6 +34,7 @@ class Client:
                       drain, during which who connects waits
     restart_timeout   seconds to wait for a restarting daemon to come back
     answer_timeout    seconds for the answer to anything that generates nothing
+    on_behalf         delegates: the end client that everything here is asked for
 
     One connection, many requests: several streams may be open and read in turn. A client belongs
     to one thread at a time; give each thread its own. After a lost connection the next request
@@ -52,6 +54,7 @@ class Client:
         connect_timeout: float = 45.0,
         restart_timeout: float = 60.0,
         answer_timeout: float = 30.0,
+        on_behalf: m.OnBehalf | None = None,
     ) -> None:
         options = Options(
             path=socket_path(socket),
@@ -62,6 +65,7 @@ class Client:
             connect_timeout=connect_timeout,
             restart_timeout=restart_timeout,
             answer_timeout=answer_timeout,
+            on_behalf=on_behalf,
         )
         self._core = Core(Blocking(), options)
         self._verbs = Verbs(self._core)
@@ -102,6 +106,29 @@ class Client:
     ) -> m.Embeddings:
         """One vector per text. Raises Unsupported where the engine has none."""
         return run(self._verbs.embed(texts, model, class_, timeout))
+
+    def lease(
+        self,
+        prompt_tok: int,
+        max_tok: int,
+        *,
+        model: str | None = None,
+        class_: str | None = None,
+        ttft_timeout: float | None = None,
+    ) -> "Lease":
+        """Delegates: hold a permit and a seat, by `with`, for work on the engine that the daemon
+        does not carry out. `ttft_timeout`: seconds to wait for it.
+        """
+        return Lease(
+            Holding(
+                self._core,
+                prompt_tok,
+                max_tok,
+                model=model,
+                class_=class_,
+                ttft_timeout=ttft_timeout,
+            )
+        )
 
     def count(
         self,
@@ -241,3 +268,36 @@ class Stream:
         trace: TracebackType | None,
     ) -> None:
         self.cancel()
+
+
+class Lease:
+    """A permit and a seat, while the `with` lasts. Leaving it by an exception gives them back as
+    given up; otherwise what was reserved counts as used, unless `settle` has said what was.
+    """
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def started(self) -> m.Started | None:
+        """When it was granted, and after how long."""
+        return self._holding.started
+
+    def settle(self, usage: Usage | None = None) -> None:
+        """The work is over and used this much. Raises Failed where it had been taken back."""
+        run(self._holding.settle(usage))
+
+    def __enter__(self) -> Self:
+        run(self._holding.begin())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            run(self._holding.settle(None))
+        else:
+            self._holding.abandon()

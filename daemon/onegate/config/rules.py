@@ -82,6 +82,8 @@ def shipped_grants(own_uid: int | None) -> tuple[Grant, ...]:
     return (
         *(Grant(unit=unit, ceiling="batch") for unit in _BATCH_UNITS),
         Grant(slice="onegate-batch.slice", ceiling="batch"),
+        # It says of each client who that is; a unit of the system's is nobody's to choose.
+        Grant(unit="onegate-ollama-proxy.service", ceiling="interactive", delegate=True),
         *(Grant(unit=unit, ceiling="loop", admin=False) for unit in _CONTAINER_UNITS),
         Grant(uid=0, admin=True),
         Grant(group="onegate-admin", admin=True),

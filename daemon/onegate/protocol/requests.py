@@ -48,6 +48,7 @@ class OnBehalf(
     source: Literal["sock_diag", "keyfile", "listener", "unknown"]
     uid: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     unit: Name | None = None
+    slice: Name | None = None
     principal: Name | None = None
     flow: Name | None = None
     ceiling: Name | None = None

@@ -66,7 +66,7 @@ def _hello(message: Hello) -> Iterator[Problem]:
     behalf = message.on_behalf
     if behalf is None:
         return
-    for field in ("unit", "principal", "flow", "ceiling"):
+    for field in ("unit", "slice", "principal", "flow", "ceiling"):
         value = getattr(behalf, field)
         if value is not None:
             yield from _name(f"on_behalf.{field}", value)

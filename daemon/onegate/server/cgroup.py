@@ -48,7 +48,7 @@ def parse_cgroup(data: bytes) -> Place:
         slice=slices[-1] if slices else None,
         unit=unit,
         user_unit=user_unit,
-        owner_uid=_owner(slices),
+        owner_uid=owner_of(slices),
     )
 
 
@@ -88,7 +88,8 @@ def _container(rest: list[str]) -> str | None:
     return f"{prefix}-{ids[0]}.scope" if ids else f"{prefix}-unknown.scope"
 
 
-def _owner(slices: list[str]) -> int | None:
+def owner_of(slices: list[str]) -> int | None:
+    """The user whose slice is among these, from the root down."""
     for name in slices:
         if (match := _USER_SLICE.match(name)) and int(match[1]) < _UNMAPPED_UID:
             return int(match[1])

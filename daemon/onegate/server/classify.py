@@ -47,6 +47,8 @@ class Decision:
 
     principal: whom shares are counted for. flow: principal and unit; with the class it is what
     fairness is kept between. why: the rules and facts that led here, one sentence each.
+    end_client: the name of whom the peer speaks for, for counting his connections; empty where it
+    speaks for itself.
     """
 
     class_: str
@@ -57,6 +59,7 @@ class Decision:
     flow: str
     why: tuple[str, ...]
     allowed: tuple[str, ...]
+    end_client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +173,7 @@ def classify(
         chosen = asked
         why.append(f"class {asked}: asked for")
     else:
-        chosen = _hinted(peer, rules, app, why)
-        if chosen not in allowed:
-            why.append(f"class {ceiling}: lowered to the ceiling")
-            chosen = ceiling
+        chosen = lowered(_hinted(peer, rules, app, why), allowed, why)
     principal = f"uid:{peer.uid if peer.owner_uid is None else peer.owner_uid}"
     return Decision(
         class_=chosen,
@@ -185,6 +185,17 @@ def classify(
         why=tuple(why),
         allowed=allowed,
     )
+
+
+def lowered(chosen: str | None, allowed: tuple[str, ...], why: list[str]) -> str:
+    """What was chosen, or the ordinary class, if it is not above the ceiling; else the ceiling."""
+    if chosen is None:
+        chosen = ORDINARY_CLASS
+        why.append(f"class {ORDINARY_CLASS}: nothing was chosen")
+    if chosen in allowed:
+        return chosen
+    why.append(f"class {allowed[0]}: lowered to the ceiling")
+    return allowed[0]
 
 
 def _facts(peer: Peer) -> str:

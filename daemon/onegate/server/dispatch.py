@@ -11,6 +11,7 @@ from onegate.protocol.errors import FrameTooLarge, NoticeCode, Reason
 from onegate.server import access
 from onegate.server.checks import check_until, find_pool, refuse
 from onegate.server.closures import Closure, Closures, unknown_after_restart
+from onegate.server.embed import embed
 from onegate.server.generate import count_tokens, generate, lease
 from onegate.server.greeting import peer_facts
 from onegate.server.log import Event
@@ -99,9 +100,10 @@ def _status(session: Session, message: m.GetStatus) -> None:
     services = session.services
     rows = None
     if message.detail:
-        rows = request_rows(
-            services.live, principal=session.principal, admin=session.decision.admin
-        )
+        decision = session.decision
+        # To speak for somebody is no right to see what is his.
+        whose = None if decision.end_client else decision.principal
+        rows = request_rows(services.live, principal=whose, admin=decision.admin)
     session.send(m.StatusReport(id=message.id, status=services.reporter.status(), requests=rows))
 
 
@@ -121,7 +123,11 @@ def _whoami(session: Session, message: m.Whoami) -> None:
             delegate=decision.delegate,
             admin=decision.admin,
             treated_as=None if lowered is None else treatment.class_,
-            daily=services.quotas.of(decision.principal, clock.wall_ms()),
+            daily=(
+                {}
+                if decision.end_client
+                else services.quotas.of(decision.principal, clock.wall_ms())
+            ),
         )
     )
 
@@ -204,6 +210,8 @@ def _cancel_any(session: Session, message: m.CancelAny) -> None:
 
 
 def _usage(session: Session, message: m.GetUsage) -> None:
+    if session.decision.end_client:
+        raise refuse(Reason.PERMISSION, "what somebody used is not shown to whoever speaks for him")
     everybody, usage = session.decision.admin, session.services.usage
     since = "" if message.since_ms is None else utc_day(message.since_ms)
     rows = usage.rows(since, None if everybody else session.principal)
@@ -265,7 +273,7 @@ HANDLERS: dict[type, Handler] = {
     m.Pause: _pause,
     m.Unpause: _unpause,
     m.CancelAny: _cancel_any,
-    m.Embed: _not_built,
+    m.Embed: embed,
     m.Load: _not_built,
     m.Unload: _not_built,
 }
@@ -276,7 +284,7 @@ def check_complete() -> None:
     access.check_complete(set(HANDLERS))
 
 
-def _class_of(session: Session, message: m.Generate | m.Lease) -> str:
+def _class_of(session: Session, message: m.Generate | m.Lease | m.Embed) -> str:
     """The class in which it would have been; one that it may not have counts for the usual one."""
     try:
         asked = session.class_for(message.class_)
@@ -296,7 +304,7 @@ def dispatch(session: Session, message: Any) -> None:
             )
         HANDLERS[type(message)](session, message)
     except RequestEnded as error:
-        if isinstance(message, m.Generate | m.Lease):
+        if isinstance(message, m.Generate | m.Lease | m.Embed):
             session.services.refused_on_arrival(
                 session.principal, _class_of(session, message), error.ending.reason
             )

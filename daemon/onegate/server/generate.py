@@ -47,7 +47,7 @@ def generate(session: Session, message: m.Generate) -> None:
             sizes=services.sizes,
         )
         live.prompt_tok = plan.spec.prompt_tok
-        with _inbound(session, plan.held_bytes):
+        with inbound(session, plan.held_bytes):
             if plan.must_count:
                 plan = await _counted(session, plan, asked_class)
                 live.prompt_tok = plan.spec.prompt_tok
@@ -57,7 +57,7 @@ def generate(session: Session, message: m.Generate) -> None:
 
 
 @contextmanager
-def _inbound(session: Session, n_bytes: int) -> Iterator[None]:
+def inbound(session: Session, n_bytes: int) -> Iterator[None]:
     """What a request holds in memory is charged while it lives; raises `RequestEnded`."""
     inbound, principal = session.services.inbound, session.principal
     full = inbound.charge(principal, n_bytes)
@@ -96,7 +96,7 @@ async def _admitted(session: Session, live: LiveRequest, message: m.Generate, pl
     relay = Relay(services.engine, plan, live, answer, services.sizes, services.accounts)
     live.phase = Phase.QUEUED
     async with services.gate.admit(
-        plan.spec, _aborter(live), _progress(session, live, message.progress)
+        plan.spec, aborter(live), _progress(session, live, message.progress)
     ) as permit:
         await relay.run(permit)
 
@@ -109,7 +109,9 @@ def _progress(
     return lambda standing: live.client.send(queued_message(live, standing))
 
 
-def _aborter(live: LiveRequest) -> Callable[[Refusal], None]:
+def aborter(live: LiveRequest) -> Callable[[Refusal], None]:
+    """What ends a request whose permit has run out of time."""
+
     def abort(refusal: Refusal) -> None:
         live.end(ending_of(refusal, Outcome.ABORTED))
 
@@ -134,7 +136,7 @@ def lease(session: Session, message: m.Lease) -> None:
         live.prompt_tok = spec.prompt_tok
         live.phase = Phase.QUEUED
         progress = _progress(session, live, message.progress)
-        async with services.gate.admit(spec, _aborter(live), progress) as permit:
+        async with services.gate.admit(spec, aborter(live), progress) as permit:
             live.granted_ns = permit.granted_ns
             live.phase = Phase.GRANTED
             settled: asyncio.Future[Usage | None] = asyncio.get_running_loop().create_future()
@@ -164,7 +166,7 @@ def count_tokens(session: Session, message: m.CountTokens) -> None:
         pool = find_pool(services.pools(), message.model or session.model)
         if pool.state is PoolState.RELEASED:
             raise RequestEnded(services.release.ending(Outcome.REJECTED))
-        with _inbound(session, held_bytes(message)):
+        with inbound(session, held_bytes(message)):
             try:
                 async with asyncio.timeout(COUNT_S), services.counting.of(session.principal):
                     count = await services.engine.count(

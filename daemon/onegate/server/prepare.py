@@ -91,7 +91,8 @@ def _resume(message: Generate, pool: PoolInfo) -> Resume:
     return Resume.UNSEEN if message.stream else Resume.RESTART
 
 
-def _deadline_ns(arrived_ns: int, *timeouts_ms: int | None) -> int | None:
+def deadline_ns(arrived_ns: int, *timeouts_ms: int | None) -> int | None:
+    """The moment that the first timeout which is stated comes to."""
     first = next((timeout for timeout in timeouts_ms if timeout is not None), None)
     return None if first is None else arrived_ns + first * MS
 
@@ -142,11 +143,11 @@ def plan_generate(
             max_tok=max_tok,
             arrived_ns=live.arrived_ns,
             counted=ids is not None,
-            ttft_deadline_ns=_deadline_ns(
+            ttft_deadline_ns=deadline_ns(
                 live.arrived_ns, message.ttft_timeout_ms, spec_class.ttft_timeout_ms
             ),
             ttft_is_own=message.ttft_timeout_ms is not None,
-            deadline_ns=_deadline_ns(live.arrived_ns, message.timeout_ms, spec_class.timeout_ms),
+            deadline_ns=deadline_ns(live.arrived_ns, message.timeout_ms, spec_class.timeout_ms),
             resume=_resume(message, pool),
             prompt_bytes=n_bytes,
             ticket=message.ticket,
@@ -208,6 +209,7 @@ def plan_lease(
     flow: str,
 ) -> RequestSpec:
     """Check a `Lease` against pool and class, as `plan_generate` does; raises `RequestEnded`."""
+    check_boundary(pool, asked_class)
     most_tok, most_ms = asked_class.max_tokens_max, asked_class.ttft_timeout_ms_max
     check_bound(message.max_tok, most_tok, "max_tok", asked_class.name)
     check_bound(message.ttft_timeout_ms, most_ms, "ttft_timeout_ms", asked_class.name)
@@ -224,7 +226,7 @@ def plan_lease(
         arrived_ns=live.arrived_ns,
         counted=True,
         # A lease shows no first token, so its ttft bounds the wait for the permit.
-        ttft_deadline_ns=_deadline_ns(
+        ttft_deadline_ns=deadline_ns(
             live.arrived_ns, message.ttft_timeout_ms, spec_class.ttft_timeout_ms
         ),
         lease=True,

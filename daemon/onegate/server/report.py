@@ -171,7 +171,7 @@ class Reporter:
 
 
 def request_rows(
-    requests: Iterable[LiveRequest], *, principal: str, admin: bool
+    requests: Iterable[LiveRequest], *, principal: str | None, admin: bool
 ) -> list[RequestStatus]:
     """The live requests as `principal` may see them: all of them, whose they are only to admins."""
     now_ns = clock.monotonic_ns()

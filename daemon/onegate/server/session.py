@@ -26,8 +26,9 @@ from onegate.protocol.connection import (
 )
 from onegate.protocol.content import Usage
 from onegate.protocol.errors import FrameTooLarge, Phase, Reason
+from onegate.server.behalf import NoDelegate, attested_uid, classify_for
 from onegate.server.checks import find_pool, refuse
-from onegate.server.classify import Decision, UnknownClass, classify
+from onegate.server.classify import ClassNotAllowed, Decision, UnknownClass, classify
 from onegate.server.greeting import welcome
 from onegate.server.live import QUEUED_VERBS, LiveRequest, Mute
 from onegate.server.outcome import (
@@ -60,7 +61,8 @@ Dispatch = Callable[["Session", Any], None]
 
 class Session(asyncio.Protocol):
     """One connection. `enter` identifies its peer or raises `RequestEnded`; `dispatch` carries out
-    its requests; `leave` is called once, when it is over."""
+    its requests; `leave` is called once, when it is over. `speak` is told when it turns out to be
+    for somebody else than its peer, and may raise `RequestEnded`."""
 
     peer: Peer
     decision: Decision
@@ -71,6 +73,7 @@ class Session(asyncio.Protocol):
         dispatch: Dispatch,
         enter: Callable[["Session", socket.socket], tuple[Peer, Decision]],
         leave: Callable[["Session"], None],
+        speak: Callable[["Session"], None],
     ) -> None:
         self.services = services
         self.model: str | None = None
@@ -78,10 +81,12 @@ class Session(asyncio.Protocol):
         self.leases: dict[int, asyncio.Future[Usage | None]] = {}
         self._app = ""
         self._asked_class: str | None = None
+        self._behalf: m.OnBehalf | None = None
         self._rules = services.rules
         self._dispatch = dispatch
         self._enter = enter
         self._leave = leave
+        self._speak = speak
         gate = services.config.gate
         self._connection = ServerConnection(gate.max_frame_bytes)
         self._max_unread_bytes = gate.write_buffer_max_bytes
@@ -107,8 +112,9 @@ class Session(asyncio.Protocol):
 
     @property
     def uid(self) -> int:
-        """The peer's uid, as the kernel says."""
-        return self.peer.uid
+        """The peer's uid, as the kernel says; of an end client what his delegate attests."""
+        attested = None if self._behalf is None else attested_uid(self._behalf)
+        return self.peer.uid if attested is None else attested
 
     def class_for(self, asked: str | None) -> str:
         """The class of a request that asks for `asked`; raises `RequestEnded`."""
@@ -117,13 +123,21 @@ class Session(asyncio.Protocol):
         return self._classified(asked).class_
 
     def _classified(self, asked: str | None) -> Decision:
-        decided = classify(self.peer, self.services.rules, asked, self._app)
-        if isinstance(decided, Decision):
-            return decided
-        reason = Reason.CLASS_NOT_ALLOWED
-        if isinstance(decided, UnknownClass):
-            reason = Reason.INVALID
-        raise refuse(reason, decided.message, path="class")
+        decided = self._decide(asked)
+        match decided:
+            case Decision():
+                return decided
+            case NoDelegate():
+                raise refuse(Reason.PERMISSION, decided.message, path="on_behalf")
+            case UnknownClass():
+                raise refuse(Reason.INVALID, decided.message, path="class")
+        raise refuse(Reason.CLASS_NOT_ALLOWED, decided.message, path="class")
+
+    def _decide(self, asked: str | None) -> Decision | ClassNotAllowed | UnknownClass | NoDelegate:
+        rules = self.services.rules
+        if self._behalf is None:
+            return classify(self.peer, rules, asked, self._app)
+        return classify_for(self.peer, self._behalf, rules, asked, self._app)
 
     def _follow_rules(self) -> None:
         """Decide anew once a reload has changed the rules: what was granted may be no more."""
@@ -131,10 +145,12 @@ class Session(asyncio.Protocol):
         if self._rules is rules:
             return
         self._rules = rules
-        decided = classify(self.peer, rules, self._asked_class, self._app)
+        decided = self._decide(self._asked_class)
+        if isinstance(decided, UnknownClass | ClassNotAllowed):
+            decided = self._decide(None)
         if not isinstance(decided, Decision):
-            decided = classify(self.peer, rules, None, self._app)
-            assert isinstance(decided, Decision)  # nothing was asked for that could be refused
+            # A delegate no more, or the ceiling that it named has gone with its class.
+            raise refuse(Reason.PERMISSION, decided.message)
         self.decision = decided
 
     # --- bytes in -------------------------------------------------------------------------------
@@ -255,9 +271,13 @@ class Session(asyncio.Protocol):
 
     def _greet(self, hello: m.Hello) -> None:
         self._app, self._asked_class = hello.app, hello.class_
+        self._behalf = hello.on_behalf
+        decision = self._classified(hello.class_)
+        # What came before this was charged to whoever connected.
+        self._refund_partial()
+        self.decision = decision
         if hello.on_behalf is not None:
-            raise refuse(Reason.UNSUPPORTED, "this version takes no on_behalf yet")
-        self.decision = self._classified(hello.class_)
+            self._speak(self)
         pools = self.services.pools()
         if hello.model is not None:
             self.model = find_pool(pools, hello.model).model

@@ -27,8 +27,9 @@ class Sessions:
     def __init__(self, services: Services, dispatch: Callable[[Session, Any], None]) -> None:
         self._services = services
         self._dispatch = dispatch
-        self._open: set[Session] = set()
-        self._per_uid: Counter[int] = Counter()
+        # Each with the names under which it is counted.
+        self._open: dict[Session, list[str]] = {}
+        self._counts: Counter[str] = Counter()
         self._unlogged = 0
         self._log_next_ns = 0
 
@@ -40,7 +41,7 @@ class Sessions:
 
     def accept(self) -> Session:
         """The protocol factory of the listening socket."""
-        return Session(self._services, self._dispatch, self._enter, self._leave)
+        return Session(self._services, self._dispatch, self._enter, self._leave, speak=self._speak)
 
     def _enter(self, session: Session, sock: socket.socket) -> tuple[Peer, Decision]:
         """Identify and admit a connection; raises `RequestEnded` where it may not stay."""
@@ -56,12 +57,27 @@ class Sessions:
             )
         gate = services.config.gate
         self._check(len(self._open), gate.sessions_total, "the daemon has", peer.uid)
-        self._check(self._per_uid[peer.uid], gate.sessions_per_uid, "you have", peer.uid)
         decision = classify(peer, services.rules, None, "")
         assert isinstance(decision, Decision)  # nothing was asked for that could be refused
-        self._open.add(session)
-        self._per_uid[peer.uid] += 1
+        name, limit = f"uid:{peer.uid}", gate.sessions_per_uid
+        if decision.delegate:
+            # It has one for each end client, and they are counted one by one; what is left is for
+            # those who come themselves.
+            name, limit = f"delegate:{peer.uid}", max(limit, gate.sessions_total // 2)
+        self._check(self._counts[name], limit, "you have", peer.uid)
+        self._open[session] = [name]
+        self._counts[name] += 1
         return peer, decision
+
+    def _speak(self, session: Session) -> None:
+        """A delegate has said whom this connection is for: one of his, from now on.
+
+        Raises `RequestEnded` where he has too many.
+        """
+        name, limit = session.decision.end_client, self._services.config.gate.sessions_per_uid
+        self._check(self._counts[name], limit, "the client that you speak for has", session.uid)
+        self._open[session].append(name)
+        self._counts[name] += 1
 
     def _check(self, used: int, limit: int, who: str, uid: int) -> None:
         if used < limit:
@@ -87,9 +103,7 @@ class Sessions:
         )
 
     def _leave(self, session: Session) -> None:
-        if session in self._open:
-            self._open.remove(session)
-            uid = session.peer.uid
-            self._per_uid[uid] -= 1
-            if not self._per_uid[uid]:
-                del self._per_uid[uid]  # one entry for each uid that is here, none for the others
+        for name in self._open.pop(session, ()):
+            self._counts[name] -= 1
+            if not self._counts[name]:
+                del self._counts[name]  # one entry for each that is here, none for the others
