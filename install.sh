@@ -340,7 +340,7 @@ lint_tier() {
   say "== lint"
   run_check ruff check .
   run_check ruff format --check .
-  run_check mypy -p onegate
+  run_check mypy -p onegate -p onegate_ollama_proxy
   run_check lint-imports --cache-dir "$venv/cache/import-linter"
   if command -v shellcheck >/dev/null; then
     say "-- shellcheck"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from onegate.cgroup import owner_of
 from onegate.protocol.requests import OnBehalf
-from onegate.server.cgroup import owner_of
 from onegate.server.classify import (
     ClassNotAllowed,
     Decision,

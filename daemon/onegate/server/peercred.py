@@ -16,7 +16,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from onegate.server.cgroup import Place, parse_cgroup
+from onegate.cgroup import Place, parse_cgroup
 from onegate.server.kernel import Kernel
 
 Source = Literal["peer_pidfd", "pidfd_open"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onegate.server.cgroup import parse_cgroup
+from onegate.cgroup import parse_cgroup
 
 ID = "3f4e5d" * 10 + "abcd"
 

@@ -1,4 +1,4 @@
-"""Where systemd put a process: /proc/PID/cgroup into slice, unit and user unit.
+"""Where systemd put a process: the path of its cgroup into slice, unit and user unit.
 
 Only the way down from the root is trusted: a run of slices, then the unit that the system manager
 made. Everything below a unit belongs to that unit, a user's manager or a container, which may
@@ -32,7 +32,11 @@ class Place(Struct, frozen=True, kw_only=True):
 
 def parse_cgroup(data: bytes) -> Place:
     """The place that the lines of /proc/PID/cgroup tell; an empty one where they tell none."""
-    path = _systemd_path(data)
+    return place_of(_systemd_path(data))
+
+
+def place_of(path: str) -> Place:
+    """The place that a path below the root of systemd's hierarchy tells."""
     parts = [_unescape(part) for part in path.split("/") if part]
     # A daemon in a cgroup namespace of its own sees everybody else through leading "..".
     while parts and parts[0] == "..":
