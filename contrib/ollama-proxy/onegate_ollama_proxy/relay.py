@@ -1,0 +1,159 @@
+"""A request carried to Ollama and its answer carried back, piece by piece.
+
+Nothing is kept: whoever reads slowly slows his own transfer in both directions, through the
+sockets. A client that leaves ends the handler, which closes the connection to Ollama.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol
+
+import aiohttp
+from aiohttp import web
+
+from onegate.protocol.errors import Reason
+from onegate_ollama_proxy.answer import No
+from onegate_ollama_proxy.refused import Refused, no, no_of_upstream
+from onegate_ollama_proxy.upstream import Upstream, UpstreamBroke, UpstreamError
+
+# What goes to Ollama. A list of what may, because what must not is without end: `Authorization`,
+# cookies, `Origin` and `Referer`, whatever other proxies have added, and all that is about one hop.
+REQUEST_HEADERS = (
+    "Accept",
+    "Content-Type",
+    "User-Agent",  # `show` answers one editor differently by it
+    "anthropic-beta",
+    "anthropic-version",
+)
+# And what comes back. Origins are answered by this proxy, so none of Ollama's words on them.
+ANSWER_HEADERS = ("Content-Type", "Content-Disposition", "Retry-After", "request-id")
+
+# The server underneath unpacks these, whatever the header still says.
+_UNPACKED = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
+
+NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
+
+
+class Ear(Protocol):
+    """Reads along while an answer goes by."""
+
+    def hear(self, data: bytes) -> None:
+        """The next piece."""
+
+    def last_words(self) -> bytes:
+        """What is to be said behind a clean end that was none: b"" where the answer is whole."""
+
+
+def check_encoding(request: web.BaseRequest) -> None:
+    """Raises Refused for a body that is packed in a way that nobody here unpacks."""
+    encoding = request.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in _UNPACKED:
+        sentence = f"a body packed as {encoding[:40]!r} can't be read here: send it as it is"
+        raise Refused(no(Reason.UNSUPPORTED, sentence))
+
+
+async def small_body(request: web.BaseRequest, max_bytes: int) -> bytes:
+    """The body of a request that is short or wrong. Raises Refused."""
+    check_encoding(request)
+    data = bytearray()
+    async for piece in request.content.iter_any():
+        data += piece
+        if len(data) > max_bytes:
+            raise Refused(
+                no(Reason.TOO_LARGE, f"the body is longer than {max_bytes} bytes: make it shorter")
+            )
+    return bytes(data)
+
+
+async def relay(
+    request: web.BaseRequest,
+    upstream: Upstream,
+    *,
+    in_band: Callable[[No], bytes],
+    body: bytes | None = None,
+    ear: Ear | None = None,
+) -> web.StreamResponse:
+    """Carry `request` to Ollama, with `body` instead of its own where one is given.
+
+    `in_band` makes the error that goes behind what is already said, as it is written in a stream
+    of the answer's kind. An answer that can't be ended by one, since it stands in the middle of a
+    line or is no stream, is cut: nothing that failed ends cleanly. Raises Refused while nothing
+    has been said yet.
+    """
+    check_encoding(request)
+    headers = forwarded(request.headers)
+    sent: AsyncIterator[bytes] | bytes | None = body
+    if body is None and request.can_read_body:
+        sent = _pieces(request)
+        # Without one it goes out in chunks, as it does where it comes in unpacked.
+        if request.content_length is not None and "Content-Encoding" not in request.headers:
+            headers["Content-Length"] = str(request.content_length)
+    try:
+        async with upstream.open(request.method, request.raw_path, sent, headers) as answer:
+            return await _back(request, answer, in_band, ear)
+    except UpstreamError as error:
+        raise Refused(no_of_upstream(error)) from error
+
+
+def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a request that go on to Ollama."""
+    return {name: headers[name] for name in REQUEST_HEADERS if name in headers}
+
+
+async def _pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    async for data in request.content.iter_any():
+        yield data
+
+
+async def _back(
+    request: web.BaseRequest,
+    answer: aiohttp.ClientResponse,
+    in_band: Callable[[No], bytes],
+    ear: Ear | None,
+) -> web.StreamResponse:
+    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    said = web.StreamResponse(status=answer.status)
+    said.headers.update(
+        {name: answer.headers[name] for name in ANSWER_HEADERS if name in answer.headers}
+    )
+    # A stream may get one more line than Ollama wrote, and so has no length.
+    if kind not in (NDJSON, SSE) and answer.content_length is not None:
+        said.content_length = answer.content_length
+    await said.prepare(request)
+    end = _End(kind)
+    try:
+        async for data in Upstream.pieces(answer):
+            end.saw(data)
+            if ear is not None:
+                ear.hear(data)
+            await said.write(data)
+    except UpstreamBroke as error:
+        if not end.is_between:
+            _cut(request)
+            return said
+        await said.write(in_band(no_of_upstream(error)))
+    else:
+        if ear is not None and (words := ear.last_words()):
+            await said.write(words)
+    await said.write_eof()
+    return said
+
+
+class _End:
+    """Whether a stream stands between two of its lines or events, where one more can be added."""
+
+    def __init__(self, kind: str) -> None:
+        self._stop = {NDJSON: b"\n", SSE: b"\n\n"}.get(kind)
+        self._tail = b"\n\n"
+
+    def saw(self, data: bytes) -> None:
+        self._tail = (self._tail + data[-2:])[-2:]
+
+    @property
+    def is_between(self) -> bool:
+        return self._stop is not None and self._tail.endswith(self._stop)
+
+
+def _cut(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()
