@@ -203,7 +203,7 @@ def shown(body: bytes) -> tuple[str, bytes]:
         raise Refused(no(Reason.INVALID, "missing request body"))
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        named = msgspec.convert(fields, ShowBody)
+        named = msgspec.json.decode(body, type=ShowBody)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(no(Reason.INVALID, f"the body is not understood: {error}")) from error
     if not (name := named.model or named.name):

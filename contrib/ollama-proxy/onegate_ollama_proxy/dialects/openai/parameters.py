@@ -1,0 +1,58 @@
+"""What becomes of each parameter of the OpenAI routes; the README's table is made of this."""
+
+from onegate_ollama_proxy.ask import Fate, Parameter
+
+_H, _L, _R = Fate.HONOURED, Fate.HARMLESS, Fate.REFUSED
+
+PARAMETERS = (
+    Parameter("model", _H, "a name that the gate serves, or one of `models` in the configuration"),
+    Parameter("messages", _H, "text, and images as `data:` URLs; no URL is ever fetched"),
+    Parameter("prompt", _H, "one text; several, and token ids, are an error"),
+    Parameter("input", _H, "one text or several; token ids are an error"),
+    Parameter("stream", _H, "absent means false"),
+    Parameter("stream_options", _H, "`include_usage`"),
+    Parameter("max_tokens", _H, "above the class's maximum it is lowered; below 0 means no bound"),
+    Parameter("max_completion_tokens", _H, "as `max_tokens`; of both the lower one"),
+    Parameter("temperature", _H, "absent means 1"),
+    Parameter("top_p", _H, "absent means 1; 0 means almost 0"),
+    Parameter("top_k", _H, "where the engine can"),
+    Parameter("min_p", _H, "where the engine can"),
+    Parameter("seed", _H, "where the engine can"),
+    Parameter("stop", _H, "one text or up to 16; empty ones are left out"),
+    Parameter("presence_penalty", _H, "where the engine can"),
+    Parameter("frequency_penalty", _H, "where the engine can"),
+    Parameter("repetition_penalty", _H, "where the engine can"),
+    Parameter("response_format", _H, "`text`, `json_object`, `json_schema`; where the engine can"),
+    Parameter("tools", _H, "functions; where the engine can"),
+    Parameter("tool_choice", _H, "`auto` and `none`; forced ones where the engine can"),
+    Parameter("reasoning_effort", _H, "`none`, `low`, `medium`, `high`; where the model thinks"),
+    Parameter("reasoning", _H, "its `effort`, as `reasoning_effort`"),
+    Parameter("logprobs", _H, "where the engine can; in `/v1/completions` a number"),
+    Parameter("top_logprobs", _H, "0 to 20, beside `logprobs`"),
+    Parameter("suffix", _H, "where the engine can"),
+    Parameter("dimensions", _H, "each vector is cut to so many figures and scaled to length 1"),
+    Parameter("encoding_format", _H, "`float` or `base64`"),
+    Parameter("user", _L, "who asks is known from elsewhere"),
+    Parameter("safety_identifier", _L, "as `user`"),
+    Parameter("metadata", _L, "nothing is stored"),
+    Parameter("store", _L, "nothing is stored"),
+    Parameter("service_tier", _L, "the class decides"),
+    Parameter("prompt_cache_key", _L, "the engine decides what it caches"),
+    Parameter("prompt_cache_retention", _L, "the engine decides what it caches"),
+    Parameter("prediction", _L, "it would only save time"),
+    Parameter("parallel_tool_calls", _L, "the model decides how many it makes, as with Ollama"),
+    Parameter("verbosity", _L, "no model here knows it"),
+    Parameter("keep_alive", _L, "the gate decides what stays loaded"),
+    Parameter("options", _L, "Ollama does not read them on these routes either"),
+    Parameter("n", _R, "more than 1: one request gives one answer"),
+    Parameter("best_of", _R, "more than 1: one request gives one answer"),
+    Parameter("echo", _R, "`true`: a prompt is not sent back"),
+    Parameter("logit_bias", _R, "unless empty: no engine here takes token ids"),
+    Parameter("functions", _R, "the older form of `tools`"),
+    Parameter("function_call", _R, "the older form of `tool_choice`"),
+    Parameter("modalities", _R, "other than `text`"),
+    Parameter("audio", _R, "nothing here speaks"),
+    Parameter("web_search_options", _R, "a search would leave the machine"),
+)
+
+HARMLESS = frozenset(row.name for row in PARAMETERS if row.fate is _L)
