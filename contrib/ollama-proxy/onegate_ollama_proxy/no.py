@@ -6,15 +6,18 @@ from onegate.client.errors import OnegateError, ProtocolError, RequestError, Una
 from onegate.protocol.errors import Reason, reason_info
 from onegate_ollama_proxy.answer import No
 from onegate_ollama_proxy.ask import BadAsk
+from onegate_ollama_proxy.refused import Refused, no
 
 # A daemon that is being started anew is back within that; nobody has measured anything then.
 _AWAY_RETRY_MS = 2000
 
 
-def no_of(error: OnegateError | BadAsk, class_: str | None = None) -> No:
+def no_of(error: OnegateError | BadAsk | Refused, class_: str | None = None) -> No:
     """Why there is no answer, in words for whoever sits at the client. `class_`: the one in which
     it was asked."""
     match error:
+        case Refused():
+            return error.no
         case BadAsk():
             return no(error.reason, error.sentence, path=error.path)
         case RequestError():
@@ -30,21 +33,6 @@ def no_of(error: OnegateError | BadAsk, class_: str | None = None) -> No:
         case ProtocolError():
             return no(Reason.ENGINE_FAILED, f"onegate and its Ollama proxy do not fit: {error}")
     return no(Reason.ENGINE_FAILED, str(error))
-
-
-def no(
-    reason: Reason, sentence: str, *, path: str | None = None, retry_after_ms: int | None = None
-) -> No:
-    """A `No` of the proxy's own."""
-    info = reason_info(reason)
-    return No(
-        reason=reason,
-        status=info.http_status,
-        sentence=sentence,
-        retryable=info.retryable,
-        retry_after_ms=retry_after_ms,
-        path=path,
-    )
 
 
 def _refused(error: RequestError, class_: str | None) -> No:

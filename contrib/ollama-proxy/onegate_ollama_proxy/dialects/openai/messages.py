@@ -23,7 +23,7 @@ from onegate.protocol.content import (
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.ask import BadAsk
 from onegate_ollama_proxy.boundary import is_search
-from onegate_ollama_proxy.dialects.openai.fields import convert, unsupported
+from onegate_ollama_proxy.fields import convert, unsupported
 
 _DATA_URL = re.compile(r"data:(?:image/([a-z0-9.+-]{1,64}))?;base64,", re.IGNORECASE)
 _MEDIA = {"jpg": "jpeg", "": "png"}

@@ -10,10 +10,10 @@ import msgspec
 from onegate_ollama_proxy.ask import BadAsk, EmbedAsk, EmbedExchange, TextAsk, TextExchange
 from onegate_ollama_proxy.dialects.openai.answer import ChatWriter, CompletionWriter
 from onegate_ollama_proxy.dialects.openai.embeddings import EmbeddingsWriter
-from onegate_ollama_proxy.dialects.openai.fields import Fields, convert, left_out, unsupported
 from onegate_ollama_proxy.dialects.openai.messages import choice_of, messages_of, tools_of
 from onegate_ollama_proxy.dialects.openai.parameters import HARMLESS
 from onegate_ollama_proxy.dialects.openai.sampling import params_of, think_of
+from onegate_ollama_proxy.fields import Fields, convert, left_out, unsupported
 
 
 class _StreamOptions(msgspec.Struct):

@@ -6,7 +6,7 @@ import msgspec
 
 from onegate.protocol.content import JsonSchema, Params, ResponseFormat, Think
 from onegate_ollama_proxy.ask import BadAsk
-from onegate_ollama_proxy.dialects.openai.fields import Fields, convert, unsupported
+from onegate_ollama_proxy.fields import Fields, convert, unsupported
 
 _SEEDS = 2**63
 _MAX_TOK = 2**32 - 1

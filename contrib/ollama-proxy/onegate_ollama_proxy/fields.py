@@ -20,6 +20,8 @@ class Fields:
     """
 
     def __init__(self, body: bytes) -> None:
+        if not body.strip():
+            raise BadAsk("missing request body")
         try:
             self._left = msgspec.json.decode(body, type=dict[str, Any])
         except RecursionError:
