@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 CONFIG_PATH = "/etc/onegate/ollama-proxy.toml"
 # Far above any real file; a wrong path may name a disk image.
@@ -167,14 +167,18 @@ def _readable(problem: str) -> str:
     return f"{path.rstrip('`')}: {sentence}" if path else sentence
 
 
-def load(path: str | None, environ: Mapping[str, str]) -> Config:
+def load(path: str | None, environ: Mapping[str, str], *, gate: str | None = None) -> Config:
     """The configuration of a file: `path`, else ONEGATE_OLLAMA_PROXY_CONFIG, else the system's if
-    there is one. A file that was named must be there. Raises ConfigError."""
+    there is one; a file that was named must be there. `gate` takes the place of the file's.
+
+    Raises ConfigError.
+    """
     named = path or environ.get("ONEGATE_OLLAMA_PROXY_CONFIG")
     if named is None and not os.path.exists(CONFIG_PATH):
-        return Config()
-    place = named or CONFIG_PATH
-    return check(read_text(place))
+        config = Config()
+    else:
+        config = check(read_text(named or CONFIG_PATH))
+    return config if gate is None else structs.replace(config, gate=os.path.abspath(gate))
 
 
 def read_text(place: str) -> str:

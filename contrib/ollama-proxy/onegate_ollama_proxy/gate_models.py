@@ -67,7 +67,7 @@ class GateModels:
 
     async def _running(self, _: web.BaseRequest, caller: Asker) -> web.StreamResponse:
         # A gate that is down is not made up.
-        await caller.gate.status()
+        await caller.status()
         return web.Response(text=_RUNNING)
 
     async def _version(self, _: web.BaseRequest, caller: Asker) -> web.StreamResponse:
@@ -104,7 +104,7 @@ class GateModels:
         )
 
     async def _served(self, caller: Asker) -> list[tuple[str, PoolStatus]]:
-        return models.served((await caller.gate.status()).pools, self._aliases)
+        return models.served((await caller.status()).pools, self._aliases)
 
     async def _find(self, asked: str, caller: Asker) -> tuple[str, PoolStatus]:
         wanted = models.listed_name(asked.strip()).casefold()

@@ -67,21 +67,14 @@ _CHANGES_AT_ONCE, _CHANGES_WAITING, _CHANGES_EACH = 8, 64, 64
 _QUESTIONS_AT_ONCE, _QUESTIONS_WAITING, _QUESTIONS_EACH = 16, 64, 32
 
 
-class Statuses(Protocol):
-    """The gate, as far as it is asked here."""
-
-    async def status(self) -> Status:
-        """Raises the client library's errors."""
-
-
 class Asker(Protocol):
     """Whoever asks: `uid` None where that is not known."""
 
     @property
     def uid(self) -> int | None: ...
 
-    @property
-    def gate(self) -> Statuses: ...
+    async def status(self) -> Status:
+        """The gate's. Raises the client library's errors."""
 
 
 Answer = Callable[[web.BaseRequest, Asker], Awaitable[web.StreamResponse]]
