@@ -48,7 +48,6 @@ MAX_TRIES = 6
 # turns come in between.
 TEXTS_AT_ONCE = 64
 JSON = "application/json; charset=utf-8"
-_NOTHING = Usage(prompt_tok=0, output_tok=0)
 
 
 class Inference:
@@ -143,15 +142,13 @@ class Inference:
         return web.Response(body=body, headers={"Content-Type": exchange.writer.document_type})
 
     async def _load(self, exchange: LoadExchange, caller: Caller, told: Told) -> web.StreamResponse:
-        """A load is a place in the queue with nothing to do: what has to be loaded is, in its turn,
-        and nobody better is put out of memory for it."""
         began_ns = monotonic_ns()
-        client, model, class_ = await self._find(exchange.ask.model, caller, told)
+        client, model, _ = await self._find(exchange.ask.model, caller, told)
         if exchange.ask.unload:
-            told.notices.append("the gate decides what stays loaded, so nothing was unloaded")
+            if not await client.unload(model.model):
+                told.notices.append("the model is in use, or was not loaded: it stays as it is")
         else:
-            async with client.lease(1, 1, model=model.model, class_=class_) as held:
-                await held.settle(_NOTHING)
+            await client.load(model.model)
         body = exchange.document(monotonic_ns() - began_ns)
         return web.Response(body=body, headers={"Content-Type": JSON})
 

@@ -113,6 +113,18 @@ class AsyncClient:
             )
         )
 
+    async def load(self, model: str, *, timeout: float | None = None) -> None:
+        """Delegates: bring a model into memory, in its turn; returns once it is there.
+
+        `timeout`: seconds to wait for that, by default without end.
+        """
+        await self._verbs.load(model, timeout)
+
+    async def unload(self, model: str, *, timeout: float | None = None) -> bool:
+        """Delegates: free a model's memory. Returns false where it stays, because it is used or was
+        not loaded."""
+        return await self._verbs.unload(model, timeout)
+
     async def count(
         self,
         prompt: str | None = None,

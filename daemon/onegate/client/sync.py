@@ -130,6 +130,18 @@ class Client:
             )
         )
 
+    def load(self, model: str, *, timeout: float | None = None) -> None:
+        """Delegates: bring a model into memory, in its turn; returns once it is there.
+
+        `timeout`: seconds to wait for that, by default without end.
+        """
+        run(self._verbs.load(model, timeout))
+
+    def unload(self, model: str, *, timeout: float | None = None) -> bool:
+        """Delegates: free a model's memory. Returns false where it stays, because it is used or was
+        not loaded."""
+        return run(self._verbs.unload(model, timeout))
+
     def count(
         self,
         prompt: str | None = None,

@@ -77,6 +77,16 @@ class Verbs:
         message = convert({"id": 0, "class": class_}, m.Unpause)
         return _applied(await self._core.ask(_with_id(message), m.Ack), on_notice)
 
+    async def load(self, model: str, timeout: float | None) -> None:
+        message = convert({"id": 0, "model": model}, m.Load)
+        limit_s = MAX_S if timeout is None else timeout
+        await self._core.ask(_with_id(message), m.Ack, limit_s, cancel=True)
+
+    async def unload(self, model: str, timeout: float | None) -> bool:
+        message = convert({"id": 0, "model": model}, m.Unload)
+        limit_s = MAX_S if timeout is None else timeout
+        return (await self._core.ask(_with_id(message), m.Ack, limit_s, cancel=True)).applied
+
     async def usage(self, since: float | None) -> m.UsageReport:
         since_ms = None if since is None else _unix_ms(since, "since")
         message = convert({"id": 0, "since_ms": since_ms}, m.GetUsage)

@@ -43,7 +43,7 @@ FEATURE_OF: Mapping[type, str] = MappingProxyType(
 # What this package can speak, and so what its clients offer.
 KNOWN = frozenset({V1, *FEATURE_OF.values()})
 # What its daemon carries out, and so what it announces. A feature is added here when it is built.
-BUILT = frozenset({V1, EMBED, LEASE, USAGE, RELEASE})
+BUILT = KNOWN
 
 
 def negotiate(offered: Iterable[str], built: frozenset[str] = BUILT) -> frozenset[str]:

@@ -14,6 +14,7 @@ from onegate.server.closures import Closure, Closures, unknown_after_restart
 from onegate.server.embed import embed
 from onegate.server.generate import count_tokens, generate, lease
 from onegate.server.greeting import peer_facts
+from onegate.server.loads import load, unload
 from onegate.server.log import Event
 from onegate.server.outcome import (
     CANCELLED,
@@ -252,12 +253,6 @@ def _release_engine(session: Session, message: m.ReleaseEngine) -> None:
     session.start(live, body)
 
 
-def _not_built(session: Session, message: Any) -> None:
-    raise refuse(
-        Reason.UNSUPPORTED, f"this version of the daemon has no {message.__struct_config__.tag} yet"
-    )
-
-
 HANDLERS: dict[type, Handler] = {
     m.Generate: generate,
     m.CountTokens: count_tokens,
@@ -274,8 +269,8 @@ HANDLERS: dict[type, Handler] = {
     m.Unpause: _unpause,
     m.CancelAny: _cancel_any,
     m.Embed: embed,
-    m.Load: _not_built,
-    m.Unload: _not_built,
+    m.Load: load,
+    m.Unload: unload,
 }
 
 
@@ -284,10 +279,10 @@ def check_complete() -> None:
     access.check_complete(set(HANDLERS))
 
 
-def _class_of(session: Session, message: m.Generate | m.Lease | m.Embed) -> str:
+def _class_of(session: Session, message: m.Generate | m.Lease | m.Embed | m.Load) -> str:
     """The class in which it would have been; one that it may not have counts for the usual one."""
     try:
-        asked = session.class_for(message.class_)
+        asked = session.class_for(None if isinstance(message, m.Load) else message.class_)
     except RequestEnded:
         asked = session.decision.class_
     return session.services.treatment(session.principal, session.decision.flow, asked).class_
@@ -304,7 +299,7 @@ def dispatch(session: Session, message: Any) -> None:
             )
         HANDLERS[type(message)](session, message)
     except RequestEnded as error:
-        if isinstance(message, m.Generate | m.Lease | m.Embed):
+        if isinstance(message, m.Generate | m.Lease | m.Embed | m.Load):
             session.services.refused_on_arrival(
                 session.principal, _class_of(session, message), error.ending.reason
             )

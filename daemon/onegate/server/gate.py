@@ -282,6 +282,11 @@ class Gate:
         """Has this request a permit?"""
         return rid in self._permits
 
+    def wants(self, model: str) -> bool:
+        """Does anybody wait for this pool, or hold a permit for it?"""
+        inside = (*self._waiting.values(), *self._permits.values(), *self._seats.values())
+        return any(permit.spec.pool == model for permit in inside)
+
     def stops(self, rid: int) -> bool:
         """Is it asked to make room, and will wait again?"""
         permit = self._permits.get(rid)

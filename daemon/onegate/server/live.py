@@ -15,7 +15,7 @@ from onegate.server.work import Work
 PRINCIPAL_SHARE = 0.9
 
 # The verbs that take a place in a class's queue, and so in its counts.
-QUEUED_VERBS = frozenset({"generate", "lease", "embed"})
+QUEUED_VERBS = frozenset({"generate", "lease", "embed", "load"})
 
 
 class Client(Protocol):
