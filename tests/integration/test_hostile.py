@@ -311,7 +311,7 @@ def test_an_offence_ends_the_connection_and_all_that_ran_on_it(gate: Observed, n
     [
         ({"class": "royal"}, "invalid"),
         ({"model": ""}, "protocol"),
-        ({"on_behalf": {"source": "unknown", "uid": 0}}, "unsupported"),
+        ({"on_behalf": {"source": "unknown", "uid": 0}}, "permission"),
         ({"app": "a\x1b[2Jb"}, "protocol"),
         ({"app": "x" * 257}, "protocol"),
         ({"features": ["v1"] + ["f"] * 64}, "protocol"),

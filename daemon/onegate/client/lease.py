@@ -6,7 +6,7 @@ A delegate holds a permit and a seat while it works on the engine itself.
 from msgspec import structs
 
 from onegate.client.core import Core, Link, cancel_now, deadline_in
-from onegate.client.errors import OnegateError, ProtocolError, Unavailable, error_of
+from onegate.client.errors import OnegateError, Unavailable, error_of
 from onegate.client.request import convert, ms_of
 from onegate.protocol import messages as m
 from onegate.protocol.content import Usage
@@ -110,5 +110,3 @@ class Holding:
         if isinstance(answer, m.Failed):
             self._open = False
             raise error_of(answer, started=self.started is not None)
-        if not isinstance(answer, m.Queued | m.Ack):
-            raise ProtocolError("the daemon answered a lease with something else")

@@ -139,3 +139,36 @@ async def test_cancelling_the_task_cancels_the_request(
         with pytest.raises(asyncio.CancelledError):
             await task
         assert isinstance(world.sent[-1], m.Cancel)
+
+
+async def test_a_lease_is_held_for_a_block(loop_world: LoopWorld, world: Any, wire: Any) -> None:
+    def started(message: Any) -> list[Any]:
+        return [m.Started(id=message.id, rid="r1", queue_ms=0.0)]
+
+    def settled(message: Any) -> list[Any]:
+        return [m.Ack(id=message.id, verb="settle")]
+
+    world.scripts.append(wire.script(started, settled, started))
+    async with AsyncClient("/nowhere") as client:
+        async with client.lease(1, 2, model="tiny") as held:
+            assert held.started is not None
+        assert [type(message) for message in world.sent] == [m.Lease, m.Settle]
+        assert world.sent[-1].usage is None
+        with pytest.raises(ZeroDivisionError):
+            async with client.lease(1, 2):
+                _ = 1 / 0
+        assert isinstance(world.sent[-1], m.Cancel)
+
+
+async def test_a_lease_says_when_it_is_taken_back(
+    loop_world: LoopWorld, world: Any, wire: Any
+) -> None:
+    from onegate.protocol.errors import Reason
+
+    def started(message: Any) -> list[Any]:
+        return [m.Started(id=message.id, rid="r1", queue_ms=0.0)]
+
+    world.scripts.append(wire.script(started))
+    async with AsyncClient("/nowhere") as client, client.lease(1, 2) as held:
+        world.links[0].say(wire.failed(Reason.ENGINE_TIMEOUT, world.sent[0].id))
+        assert "a sentence" in str(await held.ended())

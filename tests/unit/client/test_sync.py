@@ -9,6 +9,7 @@ from onegate.client import sync
 from onegate.client.errors import Unavailable
 from onegate.client.sync import Client, Stream
 from onegate.protocol import messages as m
+from onegate.protocol.content import Usage
 
 
 @pytest.fixture
@@ -88,3 +89,38 @@ def test_every_public_name_is_documented() -> None:
         public = [name for name in vars(kind) if not name.startswith("_") and name != "reply"]
         assert public
         assert all(inspect.getdoc(getattr(kind, name)) for name in public)
+
+
+def test_a_lease_is_held_for_a_block(
+    world: Any, wire: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "Blocking", lambda: world)
+
+    def started(message: Any) -> list[Any]:
+        return [m.Started(id=message.id, rid="r1", queue_ms=0.0)]
+
+    def settled(message: Any) -> list[Any]:
+        return [m.Ack(id=message.id, verb="settle")]
+
+    world.scripts.append(wire.script(started, settled, started))
+    client = Client("/nowhere")
+    used = Usage(prompt_tok=1, output_tok=2)
+    with client.lease(1, 2) as held:
+        assert held.started is not None
+        held.settle(used)
+    assert [type(message) for message in world.sent] == [m.Lease, m.Settle]
+    assert world.sent[-1].usage == used
+    with pytest.raises(ZeroDivisionError), client.lease(1, 2):
+        _ = 1 / 0
+    assert isinstance(world.sent[-1], m.Cancel)
+
+
+def test_whom_it_is_for_is_said_in_the_hello(
+    world: Any, wire: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "Blocking", lambda: world)
+    world.scripts.append(wire.script())
+    behalf = m.OnBehalf(source="sock_diag", uid=7, slice="user-7.slice")
+    Client("/nowhere", on_behalf=behalf)
+    hello = world.links[0].sent[0]
+    assert hello.on_behalf == behalf

@@ -214,3 +214,24 @@ def test_what_does_not_hold_is_passed_on(world: Any, wire: Any, ask: Any) -> Non
     assert answered(world, wire, lambda v: ask(v, told.append), ack)
     assert told == notices
     answered(world, wire, lambda v: ask(v, None), ack)
+
+
+def test_load_and_unload(world: Any, wire: Any) -> None:
+    answered(world, wire, lambda v: v.load("tiny", None), lambda i: m.Ack(id=i, verb="load"))
+    assert world.sent[-1].model == "tiny"
+    for applied in (True, False):
+        ack = m.Ack(id=0, verb="unload", applied=applied)
+        found = answered(
+            world,
+            wire,
+            lambda v: v.unload("tiny", 5.0),
+            lambda i, ack=ack: m.Ack(id=i, verb=ack.verb, applied=ack.applied),  # type: ignore[misc]
+        )
+        assert found is applied
+
+
+def test_who_does_not_wait_for_a_load_ends_it(world: Any, wire: Any) -> None:
+    verbs = Verbs(world.core(wire.script(wire.silence)))
+    with pytest.raises(Unavailable):
+        run(verbs.load("tiny", 1.0))
+    assert isinstance(world.sent[-1], m.Cancel)

@@ -227,6 +227,7 @@ def test_texts_to_embed_are_looked_at(text: str, wrong: bool) -> None:
         ({"app": "a\nb"}, "app"),
         ({"on_behalf": {"source": "unknown", "uid": 2**32 - 1}}, "on_behalf.uid"),
         ({"on_behalf": {"source": "unknown", "unit": "\n"}}, "on_behalf.unit"),
+        ({"on_behalf": {"source": "unknown", "slice": "\n"}}, "on_behalf.slice"),
         ({"on_behalf": {"source": "unknown", "principal": "\n"}}, "on_behalf.principal"),
         ({"on_behalf": {"source": "unknown", "flow": "\n"}}, "on_behalf.flow"),
         ({"on_behalf": {"source": "unknown", "ceiling": "\n"}}, "on_behalf.ceiling"),

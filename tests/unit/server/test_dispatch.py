@@ -57,32 +57,6 @@ async def test_verbs_that_are_not_for_everybody(box: Box, message: Any, said: st
 
 
 @pytest.mark.parametrize(
-    "message",
-    [
-        m.Embed(id=1, input=["x"]),
-        m.Load(id=1, model="tiny"),
-        m.Unload(id=1, model="tiny"),
-    ],
-)
-@pytest.mark.parametrize("uid", [0, 1000, 2000])
-async def test_what_a_later_version_brings(box: Box, message: Any, uid: int) -> None:
-    failed = answer(box.greeted(uid=uid), message)
-    assert (failed.id, failed.reason) == (1, Reason.UNSUPPORTED)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [m.Embed(id=1, input=["x"]), m.Load(id=1, model="tiny")],
-)
-async def test_a_handler_that_is_not_built_says_so(box: Box, message: Any) -> None:
-    from onegate.server.outcome import RequestEnded
-
-    with pytest.raises(RequestEnded) as error:
-        HANDLERS[type(message)](box.greeted().session, message)
-    assert error.value.ending.reason is Reason.UNSUPPORTED
-
-
-@pytest.mark.parametrize(
     ("asked", "counted"),
     [(None, "loop"), ("batch", "batch"), ("interactive", "interactive"), ("nobodys", "loop")],
 )

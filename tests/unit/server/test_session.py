@@ -65,7 +65,7 @@ async def test_a_class_above_the_ceiling_is_not_shown(box: Box) -> None:
         ({"class_": "interactive"}, Reason.CLASS_NOT_ALLOWED),
         ({"class_": "nonsense"}, Reason.INVALID),
         ({"model": "huge"}, Reason.WRONG_MODEL),
-        ({"on_behalf": m.OnBehalf(source="unknown")}, Reason.UNSUPPORTED),
+        ({"on_behalf": m.OnBehalf(source="unknown")}, Reason.PERMISSION),
     ],
 )
 async def test_a_hello_can_be_refused(box: Box, fields: dict[str, Any], reason: Reason) -> None:
