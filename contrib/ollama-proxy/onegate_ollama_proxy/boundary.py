@@ -15,13 +15,14 @@ from yarl import URL
 
 from onegate.clock import monotonic_ns
 from onegate.protocol.errors import Reason
-from onegate_ollama_proxy.refused import Refused, no, no_of_upstream
+from onegate_ollama_proxy.names import canonical
+from onegate_ollama_proxy.no import no
+from onegate_ollama_proxy.refused import Refused, no_of_upstream
 from onegate_ollama_proxy.upstream import Upstream, UpstreamError
 
 TAGS = "/api/tags"
 
 _CLOUD = "cloud"
-_LATEST = "latest"
 # An alias can be made at any time; one that is in use is known by its host within that long.
 _FRESH_NS = 30_000_000_000
 # A name that the list did not have is asked for again this soon: it may have come meanwhile.
@@ -128,7 +129,7 @@ class Boundary:
     async def _host_of(self, model: str) -> str:
         if self._upstream is None:
             return ""
-        name = _canonical(model)
+        name = canonical(model)
         if self._age_ns() > (_FRESH_NS if name in self._hosts else _SOON_NS):
             # One question at a time: whoever waits for the turn finds it answered.
             async with self._turn:
@@ -152,14 +153,8 @@ class Boundary:
             raise Refused(
                 no(Reason.ENGINE_FAILED, "Ollama's list of models can't be read")
             ) from error
-        self._hosts = {_canonical(tag.name): tag.remote_host for tag in tags.models or ()}
+        self._hosts = {canonical(tag.name): tag.remote_host for tag in tags.models or ()}
         self._known_ns = asked_ns
-
-
-def _canonical(name: str) -> str:
-    name = name.strip().casefold()
-    _, colon, tag = name.rpartition(":")
-    return name if colon and "/" not in tag else f"{name}:{_LATEST}"
 
 
 def _refused(sentence: str, path: str = "model") -> Refused:

@@ -22,7 +22,9 @@ from onegate_ollama_proxy.management import (
     openai_name,
     shown,
 )
-from onegate_ollama_proxy.refused import Refused, no
+from onegate_ollama_proxy.names import canonical
+from onegate_ollama_proxy.no import no
+from onegate_ollama_proxy.refused import Refused
 from onegate_ollama_proxy.relay import small_body
 
 _JSON = "application/json; charset=utf-8"
@@ -107,9 +109,9 @@ class GateModels:
         return models.served((await caller.status()).pools, self._aliases)
 
     async def _find(self, asked: str, caller: Asker) -> tuple[str, PoolStatus]:
-        wanted = models.listed_name(asked.strip()).casefold()
+        wanted = canonical(asked)
         for name, pool in await self._served(caller):
-            if models.listed_name(name).casefold() == wanted:
+            if canonical(name) == wanted:
                 return name, pool
         raise Refused(no(Reason.WRONG_MODEL, f"model '{asked[:256]}' not found"))
 

@@ -20,8 +20,9 @@ from onegate_ollama_proxy.answer import No
 from onegate_ollama_proxy.bound import Bound, Full
 from onegate_ollama_proxy.boundary import Boundary
 from onegate_ollama_proxy.members import Members
+from onegate_ollama_proxy.no import no
 from onegate_ollama_proxy.probes import Probes
-from onegate_ollama_proxy.refused import Refused, no, no_of_full, no_of_upstream
+from onegate_ollama_proxy.refused import Refused, no_of_full, no_of_upstream
 from onegate_ollama_proxy.relay import relay, small_body
 from onegate_ollama_proxy.upstream import Upstream, UpstreamError
 
@@ -68,10 +69,11 @@ _QUESTIONS_AT_ONCE, _QUESTIONS_WAITING, _QUESTIONS_EACH = 16, 64, 32
 
 
 class Asker(Protocol):
-    """Whoever asks: `uid` None where that is not known."""
+    """Whoever asks."""
 
     @property
-    def uid(self) -> int | None: ...
+    def uid(self) -> int | None:
+        """The user, by the kernel's word; None where that is not known."""
 
     async def status(self) -> Status:
         """The gate's. Raises the client library's errors."""

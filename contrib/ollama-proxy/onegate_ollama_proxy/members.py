@@ -6,7 +6,8 @@ import os
 import pwd
 
 from onegate.protocol.errors import Reason
-from onegate_ollama_proxy.refused import Refused, no
+from onegate_ollama_proxy.no import no
+from onegate_ollama_proxy.refused import Refused
 
 _ROOT = 0
 

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.answer import No
-from onegate_ollama_proxy.refused import Refused, no, no_of_upstream
+from onegate_ollama_proxy.no import no
+from onegate_ollama_proxy.refused import Refused, no_of_upstream
 from onegate_ollama_proxy.upstream import Upstream, UpstreamBroke, UpstreamError
 
 # What goes to Ollama. A list of what may, because what must not is without end: `Authorization`,
@@ -37,11 +38,14 @@ SSE = "text/event-stream"
 class Ear(Protocol):
     """Reads along while an answer goes by."""
 
+    def begin(self, answer: aiohttp.ClientResponse, *, is_stream: bool) -> None:
+        """The answer is there; closing it ends it."""
+
     def hear(self, data: bytes) -> None:
         """The next piece."""
 
-    def last_words(self) -> bytes:
-        """What is to be said behind a clean end that was none: b"" where the answer is whole."""
+    def end(self) -> bool:
+        """The connection ended in good order; whether the answer did."""
 
 
 def check_encoding(request: web.BaseRequest) -> None:
@@ -119,22 +123,26 @@ async def _back(
     # A stream may get one more line than Ollama wrote, and so has no length.
     if kind not in (NDJSON, SSE) and answer.content_length is not None:
         said.content_length = answer.content_length
+    if ear is not None:
+        ear.begin(answer, is_stream=kind in (NDJSON, SSE))
     await said.prepare(request)
     end = _End(kind)
+    wrong: No | None = None
     try:
         async for data in Upstream.pieces(answer):
             end.saw(data)
             if ear is not None:
                 ear.hear(data)
             await said.write(data)
+        if ear is not None and not ear.end():
+            wrong = no(Reason.ENGINE_FAILED, "Ollama ended the answer before its end")
     except UpstreamBroke as error:
+        wrong = no_of_upstream(error)
+    if wrong is not None:
         if not end.is_between:
             _cut(request)
             return said
-        await said.write(in_band(no_of_upstream(error)))
-    else:
-        if ear is not None and (words := ear.last_words()):
-            await said.write(words)
+        await said.write(in_band(wrong))
     await said.write_eof()
     return said
 

@@ -1,0 +1,241 @@
+"""Routes that the gate has no words for, carried to Ollama under a lease: the gate grants a permit
+and a seat, and what was used is told to it afterwards."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from onegate import AsyncClient
+from onegate.client.aio import AsyncLease
+from onegate.protocol.errors import Reason
+from onegate.protocol.messages import ClassLimits, Welcome
+from onegate.tasks import Tasks
+from onegate_ollama_proxy.answer import No
+from onegate_ollama_proxy.boundary import Boundary
+from onegate_ollama_proxy.dialects.anthropic import refusal as anthropic
+from onegate_ollama_proxy.dialects.openai import refusal as openai
+from onegate_ollama_proxy.ears import LeasedEar
+from onegate_ollama_proxy.names import resolve
+from onegate_ollama_proxy.no import no, no_of
+from onegate_ollama_proxy.refused import Refused
+from onegate_ollama_proxy.relay import relay, small_body
+from onegate_ollama_proxy.upstream import Upstream
+
+_log = logging.getLogger(__name__)
+
+# How many bytes of text a token is, about; what an image costs is every model's own matter.
+_BYTES_PER_TOK = 4
+_IMAGE_TOK = 1024
+_MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of the routes. `bound` is its field for the longest answer, `ends` the types of the
+    events after which a stream is whole."""
+
+    path: str
+    bound: str
+    ends: frozenset[str]
+    in_band: Callable[[No], bytes]
+
+
+RESPONSES = Kind(
+    "/v1/responses",
+    "max_output_tokens",
+    frozenset({"response.completed", "response.incomplete", "response.failed", "error"}),
+    openai.event,
+)
+MESSAGES = Kind("/v1/messages", "max_tokens", frozenset({"message_stop", "error"}), anthropic.event)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request that was read: what the lease is for, and the body that goes on."""
+
+    model: str
+    prompt_tok: int
+    max_tok: int
+    body: bytes
+
+
+class Leased:
+    """Carries requests of one kind. `aliases` are the configuration's names for models."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        upstream: Upstream,
+        *,
+        boundary: Boundary,
+        aliases: Mapping[str, str],
+        max_body_bytes: int,
+    ) -> None:
+        self._kind = kind
+        self._upstream = upstream
+        self._boundary = boundary
+        self._aliases = aliases
+        self._max_body_bytes = max_body_bytes
+
+    async def answer(
+        self, request: web.BaseRequest, client: AsyncClient, class_: str
+    ) -> web.StreamResponse:
+        """Carry one. Raises Refused and the client library's errors before anything is said."""
+        fields = read(await small_body(request, self._max_body_bytes), self._kind)
+        work = self._work(fields, client.welcome, class_)
+        await self._boundary.check(work.model, tool_types(fields))
+        async with client.lease(
+            work.prompt_tok, work.max_tok, model=work.model, class_=class_
+        ) as held:
+            return await self._carry(request, held, work)
+
+    def _work(self, fields: dict[str, Any], welcome: Welcome, class_: str) -> Work:
+        asked: str = fields["model"]
+        served = [one.model for one in welcome.models]
+        model = resolve(asked, served, self._aliases)
+        if model is None:
+            raise Refused(no(Reason.WRONG_MODEL, f"model '{asked[:256]}' not found", path="model"))
+        max_tok = _bound(fields, self._kind, welcome.limits.classes.get(class_))
+        body = msgspec.json.encode({**fields, "model": model, self._kind.bound: max_tok})
+        prompt_tok = estimate_tok(fields)
+        context_tok = next(one.max_context_tok for one in welcome.models if one.model == model)
+        if context_tok is not None:
+            # An estimate is no proof that it does not fit; Ollama counts, and says so.
+            prompt_tok = max(1, min(prompt_tok, context_tok - max_tok))
+        return Work(model, prompt_tok, max_tok, body)
+
+    async def _carry(
+        self, request: web.BaseRequest, held: AsyncLease, work: Work
+    ) -> web.StreamResponse:
+        ear = LeasedEar(self._kind.ends)
+        taken = _Taken(held, ear)
+        try:
+            async with asyncio.timeout(None) as until:
+                taken.watch(until)
+                said = await relay(
+                    request,
+                    self._upstream,
+                    in_band=lambda otherwise: self._kind.in_band(taken.why or otherwise),
+                    body=work.body,
+                    ear=ear,
+                )
+        except TimeoutError:
+            assert taken.why is not None
+            raise Refused(taken.why) from None
+        finally:
+            await taken.aclose()
+        if taken.why is None:
+            await held.settle(ear.usage())
+        return said
+
+
+class _Taken:
+    """Ends the work when the lease is taken back: `why` says so from then on."""
+
+    def __init__(self, held: AsyncLease, ear: LeasedEar) -> None:
+        self._held = held
+        self._ear = ear
+        self._tasks = Tasks(self._crashed)
+        self._until: asyncio.Timeout | None = None
+        self.why: No | None = None
+
+    def watch(self, until: asyncio.Timeout) -> None:
+        """`until` runs out at once where the answer has not even begun."""
+        self._until = until
+        self._tasks.spawn(self._wait(), name="lease")
+
+    async def aclose(self) -> None:
+        await self._tasks.aclose()
+
+    async def _wait(self) -> None:
+        self.why = no_of(await self._held.ended())
+        if not self._ear.stop() and self._until is not None:
+            self._until.reschedule(asyncio.get_running_loop().time())
+
+    def _crashed(self, name: str, error: BaseException) -> None:
+        _log.error("%s broke", name, exc_info=error)
+
+
+def read(body: bytes, kind: Kind) -> dict[str, Any]:
+    """The fields of a body, so that Ollama reads in them what is read here: it takes `MODEL` for
+    `model`, and of several the last. Raises Refused."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+    except RecursionError:
+        raise _wrong("the body is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _wrong(f"the body is not understood: {error}") from error
+    _check_spelling(fields, ("model", "tools", "stream", kind.bound), "")
+    if not isinstance(fields.get("model"), str) or not fields["model"]:
+        raise _wrong("model is required", "model")
+    tools = fields.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise _wrong("tools is wrong: expected an array", "tools")
+    for i, tool in enumerate(tools or ()):
+        at = f"tools[{i}]"
+        if not isinstance(tool, dict):
+            raise _wrong(f"{at} is wrong: expected an object", at)
+        _check_spelling(tool, ("type",), f"{at}.")
+        if not isinstance(tool.get("type", ""), str):
+            raise _wrong(f"{at}.type is wrong: expected a text", f"{at}.type")
+    return fields
+
+
+def tool_types(fields: dict[str, Any]) -> list[str]:
+    """Of the tools, those that say what they are."""
+    return [tool["type"] for tool in fields.get("tools") or () if "type" in tool]
+
+
+def estimate_tok(value: Any) -> int:
+    """How many tokens a request's texts are, about."""
+    n_bytes, n_images = _size(value, 0)
+    return max(1, math.ceil(n_bytes / _BYTES_PER_TOK) + n_images * _IMAGE_TOK)
+
+
+def _size(value: Any, depth: int) -> tuple[int, int]:
+    """Bytes of text, and images."""
+    if depth > _MAX_DEPTH:
+        raise _wrong("the body is nested too deeply")
+    parts: list[Any]
+    match value:
+        case str():
+            return len(value.encode()), 0
+        case {"type": "base64", "data": str()}:
+            return 0, 1
+        case dict():
+            if isinstance(url := value.get("image_url"), str) and url.startswith("data:"):
+                return 0, 1
+            parts = [*value.values()]
+        case list():
+            parts = value
+        case _:
+            return 0, 0
+    sizes = [_size(part, depth + 1) for part in parts]
+    return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
+
+
+def _bound(fields: dict[str, Any], kind: Kind, limits: ClassLimits | None) -> int:
+    """The longest answer: what was asked for, and not more than the class has."""
+    asked = fields.get(kind.bound)
+    if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool) or asked < 1):
+        raise _wrong(f"{kind.bound} is wrong: expected a number of at least 1", kind.bound)
+    if limits is None:
+        # The gate has just said which classes there are, and then what each allows.
+        raise Refused(no(Reason.ENGINE_FAILED, "the gate says nothing of what this class may ask"))
+    return min(asked or limits.max_tokens_default, limits.max_tokens_max)
+
+
+def _check_spelling(fields: dict[str, Any], names: tuple[str, ...], at: str) -> None:
+    for name in fields:
+        if name not in names and name.casefold() in names:
+            raise _wrong(f"{at}{name.casefold()} is to be written in small letters", None)
+
+
+def _wrong(sentence: str, path: str | None = None) -> Refused:
+    return Refused(no(Reason.INVALID, sentence, path=path))
