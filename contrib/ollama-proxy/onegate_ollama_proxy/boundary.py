@@ -16,8 +16,7 @@ from yarl import URL
 from onegate.clock import monotonic_ns
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.names import canonical
-from onegate_ollama_proxy.no import no
-from onegate_ollama_proxy.refused import Refused, no_of_upstream
+from onegate_ollama_proxy.refused import Refused, no, no_of_upstream
 from onegate_ollama_proxy.upstream import Upstream, UpstreamError
 
 TAGS = "/api/tags"

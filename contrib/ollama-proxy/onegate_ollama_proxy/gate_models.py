@@ -23,8 +23,7 @@ from onegate_ollama_proxy.management import (
     shown,
 )
 from onegate_ollama_proxy.names import canonical
-from onegate_ollama_proxy.no import no
-from onegate_ollama_proxy.refused import Refused
+from onegate_ollama_proxy.refused import Refused, no
 from onegate_ollama_proxy.relay import small_body
 
 _JSON = "application/json; charset=utf-8"

@@ -22,8 +22,8 @@ from onegate_ollama_proxy.dialects.anthropic import refusal as anthropic
 from onegate_ollama_proxy.dialects.openai import refusal as openai
 from onegate_ollama_proxy.ears import LeasedEar
 from onegate_ollama_proxy.names import resolve
-from onegate_ollama_proxy.no import no, no_of
-from onegate_ollama_proxy.refused import Refused
+from onegate_ollama_proxy.no import no_of
+from onegate_ollama_proxy.refused import Refused, no
 from onegate_ollama_proxy.relay import relay, small_body
 from onegate_ollama_proxy.upstream import Upstream
 

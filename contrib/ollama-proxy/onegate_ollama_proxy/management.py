@@ -20,9 +20,8 @@ from onegate_ollama_proxy.answer import No
 from onegate_ollama_proxy.bound import Bound, Full
 from onegate_ollama_proxy.boundary import Boundary
 from onegate_ollama_proxy.members import Members
-from onegate_ollama_proxy.no import no
 from onegate_ollama_proxy.probes import Probes
-from onegate_ollama_proxy.refused import Refused, no_of_full, no_of_upstream
+from onegate_ollama_proxy.refused import Refused, no, no_of_full, no_of_upstream
 from onegate_ollama_proxy.relay import relay, small_body
 from onegate_ollama_proxy.upstream import Upstream, UpstreamError
 

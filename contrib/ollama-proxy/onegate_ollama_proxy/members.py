@@ -6,8 +6,7 @@ import os
 import pwd
 
 from onegate.protocol.errors import Reason
-from onegate_ollama_proxy.no import no
-from onegate_ollama_proxy.refused import Refused
+from onegate_ollama_proxy.refused import Refused, no
 
 _ROOT = 0
 

@@ -1,9 +1,8 @@
 """The refusals that this proxy makes by itself, without the gate."""
 
-from onegate.protocol.errors import Reason
+from onegate.protocol.errors import Reason, reason_info
 from onegate_ollama_proxy.answer import No
 from onegate_ollama_proxy.bound import Full
-from onegate_ollama_proxy.no import no
 from onegate_ollama_proxy.upstream import UpstreamDown, UpstreamError, UpstreamStuck
 
 # There is room again when any of a few dozen small transfers ends.
@@ -16,6 +15,18 @@ class Refused(Exception):
     def __init__(self, no: No) -> None:
         super().__init__(no.sentence)
         self.no = no
+
+
+def no(reason: Reason, sentence: str, *, path: str | None = None) -> No:
+    """A `No` with the status that all front ends give to `reason`."""
+    info = reason_info(reason)
+    return No(
+        reason=reason,
+        status=info.http_status,
+        sentence=sentence,
+        retryable=info.retryable,
+        path=path,
+    )
 
 
 def no_of_upstream(error: UpstreamError) -> No:
@@ -31,5 +42,10 @@ def no_of_upstream(error: UpstreamError) -> No:
 
 def no_of_full(error: Full) -> No:
     """Too much of one kind at a time."""
-    sentence = f"{error}: try again when one of them has ended"
-    return no(Reason.PEER_QUOTA, sentence, retry_after_ms=_BUSY_RETRY_MS)
+    return No(
+        reason=Reason.PEER_QUOTA,
+        status=429,
+        sentence=f"{error}: try again when one of them has ended",
+        retryable=True,
+        retry_after_ms=_BUSY_RETRY_MS,
+    )

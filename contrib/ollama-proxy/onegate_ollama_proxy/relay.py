@@ -12,8 +12,7 @@ from aiohttp import web
 
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.answer import No
-from onegate_ollama_proxy.no import no
-from onegate_ollama_proxy.refused import Refused, no_of_upstream
+from onegate_ollama_proxy.refused import Refused, no, no_of_upstream
 from onegate_ollama_proxy.upstream import Upstream, UpstreamBroke, UpstreamError
 
 # What goes to Ollama. A list of what may, because what must not is without end: `Authorization`,
