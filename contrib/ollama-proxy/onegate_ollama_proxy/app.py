@@ -21,6 +21,7 @@ from onegate_ollama_proxy.dialects import ollama, openai
 from onegate_ollama_proxy.gate import APP, Gate
 from onegate_ollama_proxy.gate_models import GateModels
 from onegate_ollama_proxy.inference import Inference
+from onegate_ollama_proxy.leased import MESSAGES, RESPONSES, Leased
 from onegate_ollama_proxy.listeners import Classes, Listener
 from onegate_ollama_proxy.log import Level, Log
 from onegate_ollama_proxy.management import Management, ManagementRoute
@@ -71,10 +72,16 @@ class App:
             total_bytes=config.bodies_bytes,
             timeout_s=config.body_timeout_s,
         )
+        self._bodies = bodies
         self._inference = Inference(config, boundary=boundary, bodies=bodies, tasks=self._tasks)
+        leased = (
+            Leased(kind, self._upstream, boundary=boundary, config=config)
+            for kind in (RESPONSES, MESSAGES)
+        )
         self._routes = Routes(
             (
                 *(self._asked(route) for route in (*ollama.ROUTES, *openai.ROUTES)),
+                *(self._carried(each) for each in leased),
                 *(_managed(route) for route in self._management.routes()),
             )
         )
@@ -183,6 +190,15 @@ class App:
             return await self._inference.answer(request, route, caller, told)
 
         return Entry("POST", route.path, handler)
+
+    def _carried(self, leased: Leased) -> Entry:
+        async def handler(
+            request: web.BaseRequest, caller: Caller, told: Told
+        ) -> web.StreamResponse:
+            async with self._bodies.of(request, caller.name) as body:
+                return await leased.answer(request, body, caller, told)
+
+        return Entry("POST", leased.path, handler)
 
     # --- what is written down -----------------------------------------------------------------
 

@@ -4,27 +4,29 @@ and a seat, and what was used is told to it afterwards."""
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from onegate import AsyncClient
 from onegate.client.aio import AsyncLease
 from onegate.protocol.errors import Reason
 from onegate.protocol.messages import ClassLimits, Welcome
 from onegate.tasks import Tasks
 from onegate_ollama_proxy.answer import No
 from onegate_ollama_proxy.boundary import Boundary
+from onegate_ollama_proxy.caller import Caller
+from onegate_ollama_proxy.config import Config
 from onegate_ollama_proxy.dialects.anthropic import refusal as anthropic
 from onegate_ollama_proxy.dialects.openai import refusal as openai
 from onegate_ollama_proxy.ears import LeasedEar
-from onegate_ollama_proxy.names import resolve
+from onegate_ollama_proxy.fit import served_model
 from onegate_ollama_proxy.no import no_of
 from onegate_ollama_proxy.refused import Refused, no
-from onegate_ollama_proxy.relay import relay, small_body
+from onegate_ollama_proxy.relay import relay
+from onegate_ollama_proxy.told import Told
 from onegate_ollama_proxy.upstream import Upstream
 
 _log = logging.getLogger(__name__)
@@ -33,6 +35,9 @@ _log = logging.getLogger(__name__)
 _BYTES_PER_TOK = 4
 _IMAGE_TOK = 1024
 _MAX_DEPTH = 64
+_NO_OLLAMA = (
+    "this route is Ollama's own, and no Ollama is behind this address: use /v1/chat/completions"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,52 +71,52 @@ class Work:
 
 
 class Leased:
-    """Carries requests of one kind. `aliases` are the configuration's names for models."""
+    """Carries requests of one kind to `upstream`; without one there is nobody to carry them to."""
 
     def __init__(
-        self,
-        kind: Kind,
-        upstream: Upstream,
-        *,
-        boundary: Boundary,
-        aliases: Mapping[str, str],
-        max_body_bytes: int,
+        self, kind: Kind, upstream: Upstream | None, *, boundary: Boundary, config: Config
     ) -> None:
         self._kind = kind
         self._upstream = upstream
         self._boundary = boundary
-        self._aliases = aliases
-        self._max_body_bytes = max_body_bytes
+        self._aliases = config.models
+
+    @property
+    def path(self) -> str:
+        """Of the route."""
+        return self._kind.path
 
     async def answer(
-        self, request: web.BaseRequest, client: AsyncClient, class_: str
+        self, request: web.BaseRequest, body: bytes, caller: Caller, told: Told
     ) -> web.StreamResponse:
-        """Carry one. Raises Refused and the client library's errors before anything is said."""
-        fields = read(await small_body(request, self._max_body_bytes), self._kind)
-        work = self._work(fields, client.welcome, class_)
+        """Carry one. Raises Refused, BadAsk and the client library's errors before anything is
+        said."""
+        if self._upstream is None:
+            raise Refused(no(Reason.UNSUPPORTED, _NO_OLLAMA))
+        fields = read(body, self._kind)
+        client = await caller.client()
+        told.class_, notices = caller.class_for(client)
+        told.notices += notices
+        work = self._work(fields, client.welcome, told.class_)
+        told.model = work.model
         await self._boundary.check(work.model, tool_types(fields))
         async with client.lease(
-            work.prompt_tok, work.max_tok, model=work.model, class_=class_
+            work.prompt_tok, work.max_tok, model=work.model, class_=told.class_
         ) as held:
-            return await self._carry(request, held, work)
+            return await self._carry(request, self._upstream, held, work)
 
     def _work(self, fields: dict[str, Any], welcome: Welcome, class_: str) -> Work:
-        asked: str = fields["model"]
-        served = [one.model for one in welcome.models]
-        model = resolve(asked, served, self._aliases)
-        if model is None:
-            raise Refused(no(Reason.WRONG_MODEL, f"model '{asked[:256]}' not found", path="model"))
-        max_tok = _bound(fields, self._kind, welcome.limits.classes.get(class_))
-        body = msgspec.json.encode({**fields, "model": model, self._kind.bound: max_tok})
+        found = served_model(fields["model"], welcome.models, self._aliases)
+        max_tok = _bound(fields, self._kind, welcome.limits.classes[class_])
         prompt_tok = estimate_tok(fields)
-        context_tok = next(one.max_context_tok for one in welcome.models if one.model == model)
-        if context_tok is not None:
+        if found.max_context_tok is not None:
             # An estimate is no proof that it does not fit; Ollama counts, and says so.
-            prompt_tok = max(1, min(prompt_tok, context_tok - max_tok))
-        return Work(model, prompt_tok, max_tok, body)
+            prompt_tok = max(1, min(prompt_tok, found.max_context_tok - max_tok))
+        body = msgspec.json.encode({**fields, "model": found.model, self._kind.bound: max_tok})
+        return Work(found.model, prompt_tok, max_tok, body)
 
     async def _carry(
-        self, request: web.BaseRequest, held: AsyncLease, work: Work
+        self, request: web.BaseRequest, upstream: Upstream, held: AsyncLease, work: Work
     ) -> web.StreamResponse:
         ear = LeasedEar(self._kind.ends)
         taken = _Taken(held, ear)
@@ -120,7 +125,7 @@ class Leased:
                 taken.watch(until)
                 said = await relay(
                     request,
-                    self._upstream,
+                    upstream,
                     in_band=lambda otherwise: self._kind.in_band(taken.why or otherwise),
                     body=work.body,
                     ear=ear,
@@ -220,14 +225,11 @@ def _size(value: Any, depth: int) -> tuple[int, int]:
     return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
 
 
-def _bound(fields: dict[str, Any], kind: Kind, limits: ClassLimits | None) -> int:
+def _bound(fields: dict[str, Any], kind: Kind, limits: ClassLimits) -> int:
     """The longest answer: what was asked for, and not more than the class has."""
     asked = fields.get(kind.bound)
     if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool) or asked < 1):
         raise _wrong(f"{kind.bound} is wrong: expected a number of at least 1", kind.bound)
-    if limits is None:
-        # The gate has just said which classes there are, and then what each allows.
-        raise Refused(no(Reason.ENGINE_FAILED, "the gate says nothing of what this class may ask"))
     return min(asked or limits.max_tokens_default, limits.max_tokens_max)
 
 
