@@ -1,0 +1,69 @@
+"""The page says what the code does: its tables are the code's, its configurations are read.
+
+ONEGATE_ACCEPT=1 writes the tables anew.
+"""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from onegate.config import check as check_gate
+from onegate_ollama_proxy.ask import Fate, Parameter
+from onegate_ollama_proxy.config import check
+from onegate_ollama_proxy.dialects.ollama import parameters as ollama
+from onegate_ollama_proxy.dialects.openai import parameters as openai
+
+PAGE = Path(__file__).parents[4] / "contrib/ollama-proxy/README.md"
+DIALECTS = {"ollama": ollama.PARAMETERS, "openai": openai.PARAMETERS}
+
+
+def table(rows: tuple[Parameter, ...]) -> str:
+    """The three lists, one after the other, each in the code's order."""
+    lines = ["| parameter | what becomes of it | |", "|---|---|---|"]
+    for fate in Fate:
+        found = [row for row in rows if row.fate is fate]
+        lines += [f"| `{row.name}` | {fate} | {row.says} |" for row in found]
+    return "\n".join(lines)
+
+
+def place(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- parameters: {name} -->\n)((?:\|.*\n)*)")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_the_table_is_the_codes(name):
+    text = PAGE.read_text(encoding="utf-8")
+    wanted = table(DIALECTS[name]) + "\n"
+    if os.environ.get("ONEGATE_ACCEPT") == "1":
+        text = place(name).sub(lambda found: found[1] + wanted, text)
+        PAGE.write_text(text, encoding="utf-8")
+    found = place(name).search(text)
+    assert found is not None
+    assert found[2] == wanted, "ONEGATE_ACCEPT=1 writes it"
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_no_parameter_is_there_twice_and_each_says_something(name):
+    names = [row.name for row in DIALECTS[name]]
+    assert len(names) == len(set(names))
+    assert all(row.says and "|" not in row.says for row in DIALECTS[name])
+
+
+def documents() -> list[str]:
+    text = PAGE.read_text(encoding="utf-8")
+    return re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("text", documents())
+def test_every_configuration_is_one(text):
+    if "grant" in tomllib.loads(text):
+        check_gate(text)
+    else:
+        check(text)
+
+
+def test_there_are_configurations():
+    assert len(documents()) >= 5
