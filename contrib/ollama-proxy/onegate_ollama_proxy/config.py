@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct, structs
 
+from onegate_ollama_proxy.boundary import upstream_url
+
 CONFIG_PATH = "/etc/onegate/ollama-proxy.toml"
 # Far above any real file; a wrong path may name a disk image.
 MAX_CONFIG_BYTES = 1024 * 1024
@@ -156,8 +158,12 @@ def check(text: str) -> Config:
     addresses = [listener.endpoint for listener in config.listeners]
     if len(set(addresses)) != len(addresses):
         raise ConfigError("two listeners have the same address: leave one out")
-    if config.upstream is not None and not config.upstream.startswith("http://"):
-        raise ConfigError(f'upstream "{config.upstream}" is not http://HOST:PORT')
+    if config.upstream is not None:
+        try:
+            url = upstream_url(config.upstream, allow_remote=config.allow_remote)
+        except ValueError as error:
+            raise ConfigError(f"upstream: {error}") from None
+        config = structs.replace(config, upstream=url)
     return config
 
 

@@ -22,16 +22,21 @@ def sockets_for(
     because whoever connects there would wait for ever.
     """
     inherited = {_address(sock): sock for sock in _inherited(environ)}
-    found = []
-    for endpoint in endpoints:
-        sock = inherited.pop(endpoint, None)
-        found.append(_bound(endpoint, backlog) if sock is None else sock)
-    if inherited:
-        host, port = next(iter(inherited))
-        raise ListenError(
-            f"systemd listens on {host} port {port}, and no [[listener]] has that address: add "
-            "one, or take it out of the socket unit"
-        )
+    found: list[socket.socket] = []
+    try:
+        for endpoint in endpoints:
+            sock = inherited.pop(endpoint, None)
+            found.append(_bound(endpoint, backlog) if sock is None else sock)
+        if inherited:
+            host, port = next(iter(inherited))
+            raise ListenError(
+                f"systemd listens on {host} port {port}, and no [[listener]] has that address: add "
+                "one, or take it out of the socket unit"
+            )
+    except ListenError:
+        for sock in (*found, *inherited.values()):
+            sock.close()
+        raise
     return found
 
 
