@@ -386,13 +386,17 @@ side_by_side() { # DISTRIBUTION NAME BUDGET_S FOLDER...
 run_tier() {
   case $1 in
     lint) lint_tier ;;
-    unit) PYTHONASYNCIODEBUG=1 side_by_side worksteal unit 180 tests/unit tests/wire ;;
+    unit)
+      PYTHONASYNCIODEBUG=1 side_by_side worksteal unit 180 tests/unit tests/wire \
+        tests/contrib/ollama_proxy/unit
+      ;;
     property) side_by_side worksteal property 120 tests/property ;;
     sim) side_by_side worksteal sim 120 tests/sim ;;
     # A file at a time, because its tests share a model in memory.
     contract) ONEGATE_TEST_LOOP=uvloop side_by_side loadfile contract 240 tests/contract ;;
     integration)
-      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 600 tests/integration
+      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 600 tests/integration \
+        tests/contrib/ollama_proxy/integration
       ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then

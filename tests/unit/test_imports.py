@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "daemon" / "onegate"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+PROXY = ROOT / "contrib" / "ollama-proxy" / "onegate_ollama_proxy"
+MODULES = sorted((*PACKAGE.rglob("*.py"), *PROXY.rglob("*.py")))
 
 # What each part may import from outside the standard library and the project. The base
 # installation has msgspec alone; the rest comes with the extra of the same line.
@@ -24,13 +25,20 @@ OUTSIDE = {
     "engines/host/openvino.py": {"msgspec", "openvino_genai", "openvino"},  # openvino
 }
 OUTSIDE_ELSEWHERE = {"msgspec"}
+# The server, the loop it runs on, and what the server's requests are made of. # ollama-proxy
+OUTSIDE_PROXY = {"msgspec", "aiohttp", "uvloop", "multidict", "yarl"}
+OURS = {"onegate", "onegate_ollama_proxy"}
 # What may be loaded where the base installation is enough. msgspec takes typing_extensions along
 # where another package has brought it, and does without elsewhere.
 LIGHT = {"msgspec", "typing_extensions"}
 
 
 def relative(module: Path) -> str:
-    return module.relative_to(PACKAGE).as_posix()
+    return module.relative_to(PROXY.parent if is_proxys(module) else PACKAGE).as_posix()
+
+
+def is_proxys(module: Path) -> bool:
+    return module.is_relative_to(PROXY)
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -49,7 +57,7 @@ def loaded_by(statement: str) -> set[str]:
 def outside_roots(names: set[str]) -> set[str]:
     """Top-level names among `names` that are neither the standard library's nor ours."""
     roots = {name.partition(".")[0] for name in names}
-    return roots - sys.stdlib_module_names - {"onegate"}
+    return roots - sys.stdlib_module_names - OURS
 
 
 @pytest.mark.parametrize("statement", ["import onegate", "from onegate import Client, Rejected"])
@@ -87,7 +95,8 @@ def test_third_party_imports_are_those_of_the_part(module: Path) -> None:
     names = {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
     names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
     part = relative(module).partition("/")[0]
-    allowed = OUTSIDE.get(relative(module), OUTSIDE.get(part, OUTSIDE_ELSEWHERE))
+    elsewhere = OUTSIDE_PROXY if is_proxys(module) else OUTSIDE_ELSEWHERE
+    allowed = OUTSIDE.get(relative(module), OUTSIDE.get(part, elsewhere))
     assert outside_roots(names) - allowed == set()
 
 

@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "daemon" / "onegate"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+# Each package, and where its unit tests are.
+PACKAGES = {
+    ROOT / "daemon" / "onegate": ROOT / "tests" / "unit",
+    ROOT / "contrib" / "ollama-proxy" / "onegate_ollama_proxy": (
+        ROOT / "tests" / "contrib" / "ollama_proxy" / "unit"
+    ),
+}
+MODULES = sorted(module for package in PACKAGES for module in package.rglob("*.py"))
 
 # What belongs to the project at the top of the tree. Files that git ignores may lie there too.
 TOP_LEVEL = {
@@ -43,12 +49,17 @@ def lines(module: Path) -> int:
     return len(module.read_text(encoding="utf-8").splitlines())
 
 
+def package_of(module: Path) -> Path:
+    return next(package for package in PACKAGES if module.is_relative_to(package))
+
+
 def relative(module: Path) -> str:
-    return module.relative_to(PACKAGE).as_posix()
+    return module.relative_to(package_of(module)).as_posix()
 
 
 def unit_test_of(module: Path) -> Path:
-    return ROOT / "tests/unit" / module.relative_to(PACKAGE).parent / f"test_{module.name}"
+    place = module.relative_to(package_of(module)).parent
+    return PACKAGES[package_of(module)] / place / f"test_{module.name.strip('_')}"
 
 
 def test_nothing_else_lies_at_the_top() -> None:
@@ -75,11 +86,11 @@ def test_the_source_root_is_not_a_package() -> None:
 
 def test_every_package_says_that_it_is_one() -> None:
     folders = {module.parent for module in MODULES}
-    assert {relative(f) for f in folders if not (f / "__init__.py").exists()} == set()
+    assert {f for f in folders if not (f / "__init__.py").exists()} == set()
 
 
 def test_types_are_shipped() -> None:
-    assert (PACKAGE / "py.typed").exists()
+    assert all((package / "py.typed").exists() for package in PACKAGES)
 
 
 @pytest.mark.parametrize(
