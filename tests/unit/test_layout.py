@@ -59,7 +59,7 @@ def relative(module: Path) -> str:
 
 def unit_test_of(module: Path) -> Path:
     place = module.relative_to(package_of(module)).parent
-    return PACKAGES[package_of(module)] / place / f"test_{module.name.strip('_')}"
+    return PACKAGES[package_of(module)] / place / f"test_{module.name}"
 
 
 def test_nothing_else_lies_at_the_top() -> None:
