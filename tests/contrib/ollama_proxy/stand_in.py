@@ -8,8 +8,9 @@ it. Misbehaviour is asked for by `fault`.
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,7 +126,7 @@ class StandIn:
         name = json.loads(seen.body).get("model", "")
         if f"{name}:latest" not in self.hosts and name not in self.hosts:
             return web.json_response({"error": f"model '{name}' not found"}, status=404)
-        shown = {"details": self._tag("tiny:latest" if name == "tiny" else name)["details"]}
+        shown = {"details": self._tag(next(iter(self.hosts)))["details"]}
         shown |= {"model_info": {"llama.context_length": 4096}, "capabilities": ["completion"]}
         return web.json_response(shown | {"license": "x" * self.big})
 
@@ -249,3 +250,19 @@ async def standing_in(**given: Any) -> AsyncIterator[StandIn]:
     async with served(stand_in.answer) as port:
         stand_in.port = port
         yield stand_in
+
+
+@contextmanager
+def in_a_thread(**given: Any) -> Iterator[StandIn]:
+    """The same on a loop of its own, for those who wait for programs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    running = standing_in(**given)
+    try:
+        yield asyncio.run_coroutine_threadsafe(running.__aenter__(), loop).result(10)
+    finally:
+        asyncio.run_coroutine_threadsafe(running.__aexit__(None, None, None), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()

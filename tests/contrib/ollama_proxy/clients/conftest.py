@@ -1,0 +1,67 @@
+"""Published client libraries, each in an environment of its own that knows nothing of this one.
+
+They are kept where `ONEGATE_LIVE_DIR` says, else in the user's cache.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import pytest_collection_modifyitems
+
+__all__ = ["pytest_collection_modifyitems"]
+
+HERE = Path(__file__).parent
+
+
+def kept(name: str, *parts: bytes) -> Path:
+    """A folder for what is prepared from these parts, once."""
+    base = os.environ.get("ONEGATE_LIVE_DIR")
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    root = Path(base) if base else Path(cache) / "onegate" / "live"
+    return root / f"{name}-{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}"
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> None:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"{command[0]}:\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.fixture(scope="session")
+def client_python() -> Path:
+    """A Python that has the libraries of requirements.txt."""
+    wanted = HERE / "requirements.txt"
+    home = kept("clients-python", wanted.read_bytes(), sys.version.encode())
+    python = home / "bin/python"
+    if not (home / "ready").exists():
+        shutil.rmtree(home, ignore_errors=True)
+        venv.create(home, with_pip=True)
+        pip = (python, "-m", "pip", "-q", "--disable-pip-version-check", "--no-input")
+        run(*pip, "install", "-r", wanted)
+        (home / "ready").touch()
+    return python
+
+
+@pytest.fixture(scope="session")
+def client_node() -> Path:
+    """A folder that has the packages of package-lock.json, and the program."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are not installed")
+    lock = HERE / "package-lock.json"
+    home = kept("clients-node", lock.read_bytes())
+    if not (home / "ready").exists():
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / name, home / name)
+        run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=home)
+        (home / "ready").touch()
+    shutil.copy(HERE / "programs.mjs", home / "programs.mjs")
+    return home
