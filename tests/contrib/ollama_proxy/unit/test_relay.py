@@ -1,0 +1,57 @@
+"""What of a request goes on; the carrying itself is tested over real connections."""
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from onegate_ollama_proxy.refused import Refused
+from onegate_ollama_proxy.relay import NDJSON, SSE, _End, check_encoding, forwarded
+
+
+def test_only_what_may_goes_on():
+    headers = {
+        "Authorization": "Bearer x",
+        "Cookie": "a=b",
+        "Origin": "http://evil.example",
+        "X-Whatever": "1",
+        "Content-Type": "application/json",
+        "anthropic-version": "2023-06-01",
+    }
+    assert forwarded(headers) == {
+        "Content-Type": "application/json",
+        "anthropic-version": "2023-06-01",
+    }
+
+
+@pytest.mark.parametrize("encoding", ["", "identity", "gzip", "GZIP", "deflate", "br", "zstd"])
+def test_what_the_server_unpacks(encoding):
+    check_encoding(make_mocked_request("POST", "/", headers={"Content-Encoding": encoding}))
+
+
+@pytest.mark.parametrize("encoding", ["snappy", "gzip, gzip", "x" * 1000])
+def test_what_it_does_not(encoding):
+    with pytest.raises(Refused) as error:
+        check_encoding(make_mocked_request("POST", "/", headers={"Content-Encoding": encoding}))
+    assert error.value.no.status == 501
+    assert len(error.value.no.sentence) < 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "is_between"),
+    [
+        (NDJSON, [], True),
+        (NDJSON, [b'{"a":1}\n'], True),
+        (NDJSON, [b'{"a":1}\n{'], False),
+        (NDJSON, [b'{"a":1}', b"\n"], True),
+        (SSE, [], True),
+        (SSE, [b"data: 1\n\n"], True),
+        (SSE, [b"data: 1\n"], False),
+        (SSE, [b"data: 1", b"\n", b"\n"], True),
+        ("application/json", [], False),
+        ("application/json", [b"{}\n\n"], False),
+    ],
+)
+def test_where_an_error_can_be_added(kind, said, is_between):
+    end = _End(kind)
+    for piece in said:
+        end.saw(piece)
+    assert end.is_between == is_between
