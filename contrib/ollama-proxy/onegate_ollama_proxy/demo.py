@@ -66,7 +66,7 @@ def stage(gate: str, ollama: str | None) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="onegate-") as folder:
         place = Path(folder)
         (place / "onegate.toml").write_text(gate, encoding="utf-8")
-        port = _free_port()
+        port = free_port()
         upstream = "" if ollama is None else f'upstream = "{ollama}"\n'
         listener = f'[[listener]]\naddress = "127.0.0.1:{port}"\n'
         (place / "proxy.toml").write_text(upstream + listener, encoding="utf-8")
@@ -97,7 +97,8 @@ def stage(gate: str, ollama: str | None) -> Iterator[str]:
                     process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
