@@ -6,7 +6,7 @@ questions.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote
@@ -59,8 +59,8 @@ SERVICES = (
 _DIGEST = re.compile(r"sha256[:-][0-9a-f]{64}\Z")
 _KEY = re.compile(r"[A-Za-z0-9._~+=-]{1,256}\Z")
 _NAME_KEYS = frozenset({"model", "name"})
-# A name and some options; at the most somebody's system prompt.
-MAX_SHOW_BYTES = 1 << 20
+# A name and some options. So much may be held for each connection without being counted.
+MAX_SHOW_BYTES = 64 << 10
 
 # A command line that makes a model sends its files side by side, as many as there are processors.
 _CHANGES_AT_ONCE, _CHANGES_WAITING, _CHANGES_EACH = 8, 64, 64
@@ -73,6 +73,10 @@ class Asker(Protocol):
     @property
     def uid(self) -> int | None:
         """The user, by the kernel's word; None where that is not known."""
+
+    @property
+    def name(self) -> str:
+        """Under which what he takes is counted."""
 
     async def status(self) -> Status:
         """The gate's. Raises the client library's errors."""
@@ -177,9 +181,8 @@ class Management:
     async def _under(
         self, bound: Bound, request: web.BaseRequest, caller: Asker, body: bytes | None
     ) -> web.StreamResponse:
-        who: Hashable = caller.uid
         try:
-            async with bound.place(who):
+            async with bound.place(caller.name):
                 return await relay(request, self._upstream, in_band=error_line, body=body)
         except Full as error:
             raise Refused(no_of_full(error)) from error

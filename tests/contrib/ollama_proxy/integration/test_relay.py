@@ -27,6 +27,7 @@ class Somebody:
     """A client whose user is not known."""
 
     uid = None
+    name = "unknown"
 
 
 class Front:

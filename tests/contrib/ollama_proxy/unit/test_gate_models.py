@@ -26,6 +26,7 @@ class Caller:
     """Somebody, and a gate that has two models or is down."""
 
     uid = 1000
+    name = "uid:1000"
 
     def __init__(self, *, down: bool = False) -> None:
         self.down = down

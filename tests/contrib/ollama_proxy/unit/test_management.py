@@ -23,8 +23,9 @@ class Nobody:
     """A client of whom nothing is known."""
 
     uid = None
+    name = "unknown"
 
-    async def client(self):
+    async def status(self):
         raise AssertionError("the gate is not asked here")
 
 

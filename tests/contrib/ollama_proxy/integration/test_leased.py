@@ -1,0 +1,205 @@
+"""/v1/responses and /v1/messages: proxy, gate, and a stand-in in Ollama's place."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+from tests.contrib.ollama_proxy.rig import Rig, proxied
+from tests.contrib.ollama_proxy.stand_in import StandIn, in_a_thread
+
+from onegate import AsyncClient, Client
+from onegate.clock import wall_ms
+
+WITHIN_S = 30.0
+# One seat, so that who holds it is seen by who waits.
+GATE = """
+[engine]
+kind = "scripted"
+[[engine.scripted.pools]]
+model = "tiny"
+max_seqs = 1
+context_tok = 4096
+[[class]]
+name = "interactive"
+max_tokens_default = 64
+max_tokens_max = 128
+safety_timeout_s = 2
+behaviour_live = "none"
+behaviour_starts_per_min = "none"
+[[class]]
+name = "loop"
+behaviour_live = "none"
+behaviour_starts_per_min = "none"
+"""
+KINDS = {
+    "/v1/responses": {"model": "tiny", "input": "Hi", "stream": True},
+    "/v1/messages": {
+        "model": "tiny",
+        "max_tokens": 16,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
+    },
+}
+BOUNDS = {"/v1/responses": "max_output_tokens", "/v1/messages": "max_tokens"}
+
+
+@pytest.fixture(scope="module")
+def stand_in() -> Iterator[StandIn]:
+    with in_a_thread() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def rig(stand_in, tmp_path_factory, timeout_factor) -> Iterator[Rig]:
+    directory = tmp_path_factory.mktemp("leased")
+    with proxied(directory, GATE, 60 * timeout_factor, upstream=stand_in.url) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def well_behaved(stand_in):
+    stand_in.fault, stand_in.pause_s = "", 0.0
+    stand_in.seen.clear()
+
+
+@pytest.fixture
+async def session():
+    async with aiohttp.ClientSession() as made, asyncio.timeout(WITHIN_S):
+        yield made
+
+
+async def ask(session, rig, path, **given):
+    async with session.post(rig.url + path, json=KINDS[path] | given) as answer:
+        return answer.status, answer.headers, (await answer.read()).decode()
+
+
+async def idle(rig) -> None:
+    """Until nobody holds anything at the gate."""
+    async with AsyncClient(rig.daemon.socket) as gate:
+        while any([(s := await gate.status()).gate.in_flight, s.gate.queued]):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", KINDS)
+async def test_a_stream_is_carried_and_what_it_used_is_told(rig, stand_in, session, path):
+    with Client(rig.daemon.socket) as gate:
+        before = gate.usage().rows
+    status, headers, said = await ask(session, rig, path)
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/event-stream")
+    assert "error" not in said
+    await idle(rig)
+    with Client(rig.daemon.socket) as gate:
+        after = gate.usage().rows
+    assert sum(r.output_tok for r in after) - sum(r.output_tok for r in before) == 2
+    assert sum(r.prompt_tok for r in after) - sum(r.prompt_tok for r in before) == 7
+
+
+@pytest.mark.parametrize("path", KINDS)
+async def test_a_document_is_carried(rig, session, path):
+    status, headers, said = await ask(session, rig, path, stream=False)
+    assert status == 200
+    assert headers["Content-Type"].startswith("application/json")
+    assert "Hello there" in said
+
+
+@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize(("asked", "sent"), [(None, 64), (100, 100), (5000, 128)])
+async def test_the_answer_is_bounded_by_the_class(rig, stand_in, session, path, asked, sent):
+    await ask(session, rig, path, **{BOUNDS[path]: asked})
+    assert json.loads(stand_in.asked(path)[-1].body)[BOUNDS[path]] == sent
+
+
+@pytest.mark.parametrize("path", KINDS)
+async def test_a_stream_that_just_stops_ends_with_an_error(rig, stand_in, session, path):
+    stand_in.fault = "no-end"
+    _, _, said = await ask(session, rig, path)
+    last = json.loads(said.strip().rpartition("data: ")[2])
+    assert "before its end" in last["error"]["message"]
+
+
+async def test_what_was_refused_is_passed_on_and_costs_nothing(rig, stand_in, session):
+    stand_in.fault = "refused"
+    status, _, said = await ask(session, rig, "/v1/responses")
+    assert status == 400
+    assert json.loads(said)["error"]["message"] == "bad input"
+    await idle(rig)
+
+
+@pytest.mark.parametrize("path", KINDS)
+async def test_it_waits_its_turn_and_others_wait_for_it(rig, stand_in, session, path):
+    stand_in.fault = "hang"
+    first = await session.post(rig.url + path, json=KINDS[path])
+    await first.content.readline()
+    async with AsyncClient(rig.daemon.socket) as gate:
+        status = await gate.status()
+        assert (status.gate.in_flight, status.pools[0].seats_used) == (1, 1)
+    first.close()
+    await idle(rig)
+    while not stand_in.asked(path)[0].left:  # noqa: ASYNC110  it happens in the stand-in
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", KINDS)
+async def test_who_leaves_before_the_first_byte_has_left(rig, stand_in, session, path):
+    stand_in.fault = "silent"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await ask(session, rig, path)
+    await idle(rig)
+    while not stand_in.asked(path)[0].left:  # noqa: ASYNC110  it happens in the stand-in
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", KINDS)
+async def test_one_that_takes_longer_than_any_honest_answer_is_ended(rig, stand_in, session, path):
+    stand_in.fault = "hang"
+    status, _, said = await ask(session, rig, path)
+    assert status == 200
+    last = json.loads(said.strip().rpartition("data: ")[2])
+    assert last["error"]["message"]
+    stand_in.fault = "silent"
+    status, _, said = await ask(session, rig, path)
+    assert status == 504
+    assert json.loads(said)["error"]["message"]
+    await idle(rig)
+
+
+async def test_what_is_closed_is_refused_in_the_words_of_its_api(rig, session):
+    with Client(rig.daemon.socket) as admin:
+        admin.pause("batch", until=wall_ms() / 1000 + 600)
+    headers = {"X-Onegate-Class": "batch"}
+    for path, kind in (("/v1/responses", "server_error"), ("/v1/messages", "overloaded_error")):
+        async with session.post(rig.url + path, json=KINDS[path], headers=headers) as answer:
+            assert answer.status == 503
+            assert int(answer.headers["Retry-After"]) > 0
+            assert (await answer.json())["error"]["type"] == kind
+    with Client(rig.daemon.socket) as admin:
+        admin.unpause("batch")
+
+
+@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"model": "nothing"}, 404),
+        ({"model": "gpt-oss:cloud"}, 403),
+        ({"tools": [{"type": "web_search"}]}, 403),
+        ({"MODEL": "gpt-oss:cloud"}, 400),
+        ({"model": 5}, 400),
+    ],
+)
+async def test_what_is_not_carried(rig, stand_in, session, path, given, status):
+    found, _, said = await ask(session, rig, path, **given)
+    assert found == status
+    assert json.loads(said)["error"]["message"]
+    assert stand_in.asked(path) == []
+
+
+async def test_without_an_ollama_it_says_so(tmp_path, timeout_factor, session):
+    with proxied(tmp_path, GATE, 60 * timeout_factor) as alone:
+        status, _, said = await ask(session, alone, "/v1/responses")
+        assert status == 501
+        assert "no Ollama" in json.loads(said)["error"]["message"]
