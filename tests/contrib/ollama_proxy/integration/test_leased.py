@@ -78,7 +78,7 @@ async def ask(session, rig, path, **given):
 async def idle(rig) -> None:
     """Until nobody holds anything at the gate."""
     async with AsyncClient(rig.daemon.socket) as gate:
-        while any([(s := await gate.status()).gate.in_flight, s.gate.queued]):
+        while (held := (await gate.status()).gate).in_flight or held.queued:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
