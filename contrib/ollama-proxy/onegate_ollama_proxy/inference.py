@@ -115,6 +115,7 @@ class Inference:
         ) as answering:
             try:
                 reply = await run.to_the_end(writer, answering)
+                told.notices += [f"{one.code}: {one.detail}" for one in reply.notices]
                 last = writer.end(reply) if ask.stream else writer.whole(reply)
             except (OnegateError, Refused) as error:
                 no = no_of(error, class_)
