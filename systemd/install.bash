@@ -15,6 +15,8 @@ commands=/usr/local/bin
 accounts=$prefix/accounts # users and groups that were made here, one a line
 library=/usr/local/lib # units of software that no package brought: systemd.unit(5)
 UNITS="onegate.socket onegate.service onegate-engine.service"
+# Ollama's API in front of the gate: installed with it, and started by whoever wants it.
+PROXY_UNITS="onegate-ollama-proxy.socket onegate-ollama-proxy.service"
 nvidia=$library/systemd/system/onegate-engine.service.d/nvidia.conf
 
 # PrivateIPC= of the units is the youngest thing in them.
@@ -69,10 +71,10 @@ version_name() { # the number, and a digest of everything that the version is ma
   number=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/pyproject.toml")
   digest=$({
     cd "$root" || exit
-    find daemon systemd pyproject.toml README.md LICENSE -type f ! -name '*.pyc' -print0 |
+    find daemon contrib systemd pyproject.toml README.md LICENSE -type f ! -name '*.pyc' -print0 |
       sort -z | xargs -0 sha256sum
     "$base_python" -c 'import sys; print(sys.executable, sys.version)'
-    printf '%s\n' "$BASE_EXTRAS"
+    printf '%s\n' "$BASE_EXTRAS,ollama-proxy"
   } | sha256sum)
   printf '%s-%s\n' "$number" "${digest:0:8}"
 }
@@ -129,12 +131,13 @@ make_version() { # PLACE: does nothing when it is complete already
   "$base_python" -m venv "$venv" ||
     stop 69 "$base_python could not make $venv: mend what it says above and run this again."
   # From a copy, because building leaves files beside the sources.
-  tar -C "$root" --exclude='*.pyc' -c pyproject.toml README.md LICENSE daemon | tar -C "$place/source" -x
-  install_packages "${place}/source[$BASE_EXTRAS]"
+  tar -C "$root" --exclude='*.pyc' -c pyproject.toml README.md LICENSE daemon contrib | tar -C "$place/source" -x
+  install_packages "${place}/source[$BASE_EXTRAS,ollama-proxy]"
   rm -rf "$place/source"
   fetch_models
   model_places >"$(site_packages)/onegate-models.pth"
   cp -R "$root/systemd" "$root/README.md" "$root/LICENSE" "$root/daemon/onegate/config/CONFIG.md" "$place"
+  cp "$root/contrib/ollama-proxy/README.md" "$place/OLLAMA_PROXY.md"
   install -m 0755 "$root/systemd/onegate-engine" "$place/libexec/onegate-engine"
   # Everybody may look, root alone may change.
   chown -R root:root "$place" "$prefix/models"
@@ -184,7 +187,7 @@ rm_nvidia() {
 
 check_accounts() { # a login of that name is not the daemon, and must not become it
   local name
-  for name in onegate onegate-engine; do
+  for name in onegate onegate-engine onegate-ollama-proxy; do
     ! getent passwd $name >/dev/null || grep -qsx $name "$accounts" ||
       stop 73 "there is a user '$name' that is not from here: rename it (sudo usermod -l NEW $name) or remove it, and run this again."
   done
@@ -192,7 +195,7 @@ check_accounts() { # a login of that name is not the daemon, and must not become
 
 note_accounts() { # before they are made, so that an interrupted run leaves none that nobody knows
   local name
-  for name in onegate-engine onegate onegate-clients onegate-admin; do
+  for name in onegate-engine onegate onegate-ollama-proxy onegate-clients onegate-admin; do
     getent passwd $name >/dev/null || getent group $name >/dev/null || printf '%s\n' $name >>"$accounts"
   done
 }
@@ -200,6 +203,7 @@ note_accounts() { # before they are made, so that an interrupted run leaves none
 put_system_files() {
   local unit
   for unit in $UNITS; do put "$root/systemd/$unit" "$library/systemd/system/$unit"; done
+  for unit in $PROXY_UNITS; do put "$root/contrib/ollama-proxy/systemd/$unit" "$library/systemd/system/$unit"; done
   put_nvidia
   put "$root/systemd/sysusers.d/onegate.conf" "$library/sysusers.d/onegate.conf"
   put "$root/systemd/tmpfiles.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
@@ -280,6 +284,10 @@ start_services() { # FRESH NAME
   else
     systemctl start onegate.service
   fi || stop 69 "onegate.service did not start: journalctl -u onegate.service -n 20 says why; mend it and run this again."
+  if [ -n "$changed" ]; then # it runs only where somebody has started it
+    systemctl try-restart onegate-ollama-proxy.service ||
+      say "Notice: onegate-ollama-proxy.service did not start again: journalctl -u onegate-ollama-proxy.service -n 20 says why."
+  fi
   running=$(running_version onegate-engine.service)
   if [ -n "$running" ] && { [ -e "$prefix/engine-changed" ] || { [ "$running" != "$2" ] &&
     ! cmp -s "$prefix/$running/engine-digest" "$prefix/$2/engine-digest"; }; }; then
@@ -344,12 +352,12 @@ verb_uninstall() {
   need_systemd
   [ ! -d "$prefix" ] || lock_system
   # By name and the socket first, or a client's next connection would start the daemon again.
-  for unit in $UNITS; do
+  for unit in $PROXY_UNITS $UNITS; do
     [ -e "$library/systemd/system/$unit" ] || continue
     ! systemd_runs || systemctl stop "$unit"
     systemctl disable --quiet "$unit" 2>/dev/null || true # the engine's has nothing to disable
   done
-  for unit in $UNITS; do rm -f "$library/systemd/system/$unit"; done
+  for unit in $PROXY_UNITS $UNITS; do rm -f "$library/systemd/system/$unit"; done
   rm_nvidia
   rm -f "$library/sysusers.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
   rmdir -p --ignore-fail-on-non-empty "$library/systemd/system" "$library/sysusers.d" \
@@ -357,7 +365,7 @@ verb_uninstall() {
   if systemd_runs; then
     systemctl daemon-reload
     # shellcheck disable=SC2086 # one word per unit
-    systemctl reset-failed $UNITS 2>/dev/null || true # most of them have not failed
+    systemctl reset-failed $PROXY_UNITS $UNITS 2>/dev/null || true # most of them have not failed
   fi
   for name in onegate onegated; do
     [ "$(readlink "$commands/$name" || true)" != "$prefix/current/venv/bin/$name" ] || rm "$commands/$name"
@@ -369,7 +377,7 @@ verb_uninstall() {
   rm -rf "$prefix" /run/onegate /run/onegate-engine /var/lib/onegate /var/cache/onegate-engine
   if [ -n "$purge" ]; then
     rm -rf /etc/onegate
-    for unit in $UNITS; do rm -rf "/etc/systemd/system/$unit.d"; done
+    for unit in $PROXY_UNITS $UNITS; do rm -rf "/etc/systemd/system/$unit.d"; done
     say "onegate is removed, and its configuration too."
   elif [ -e /etc/onegate ]; then
     say "onegate is removed. Its configuration is kept in /etc/onegate: sudo ./install.sh uninstall --purge removes it too."

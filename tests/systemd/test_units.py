@@ -10,13 +10,21 @@ import pytest
 
 from onegate import config
 from onegate.server.listener import FD_NAME
+from onegate_ollama_proxy import config as proxy_config
 
 UNITS = Path(__file__).parents[2] / "systemd"
-NAMES = ("onegate.socket", "onegate.service", "onegate-engine.service")
+PROXY = Path(__file__).parents[2] / "contrib" / "ollama-proxy" / "systemd"
+PROXY_NAMES = ("onegate-ollama-proxy.socket", "onegate-ollama-proxy.service")
+NAMES = ("onegate.socket", "onegate.service", "onegate-engine.service", *PROXY_NAMES)
 
 pytestmark = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
 )
+
+
+def place(name: str) -> Path:
+    """Where a file of the installation is in the checkout."""
+    return (PROXY if name in PROXY_NAMES else UNITS) / name
 
 
 @pytest.fixture
@@ -25,7 +33,7 @@ def installed(tmp_path: Path) -> Path:
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in NAMES:
-        text = (UNITS / name).read_text(encoding="utf-8")
+        text = place(name).read_text(encoding="utf-8")
         for program in re.findall(r"/opt/onegate/current/\S*/(\S+)", text):
             (programs / program).write_text("#!/bin/sh\n")
             (programs / program).chmod(0o755)
@@ -47,7 +55,7 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def settings(name: str) -> dict[str, list[str]]:
     """Every value of every setting, by name, in the order of the file."""
     found: dict[str, list[str]] = {}
-    for line in (UNITS / name).read_text(encoding="utf-8").splitlines():
+    for line in place(name).read_text(encoding="utf-8").splitlines():
         if line and line[0] not in "#[":
             key, _, value = line.partition("=")
             found.setdefault(key, []).append(value)
@@ -66,7 +74,7 @@ def test_a_key_that_systemd_does_not_know_would_be_noticed(installed: Path) -> N
     assert "KilMode" in analyze("verify", "--man=no", unit).stderr
 
 
-@pytest.mark.parametrize("name", ["onegate.service", "onegate-engine.service"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".service")])
 def test_the_sandbox_does_not_erode(installed: Path, name: str) -> None:
     done = analyze("security", "--offline=yes", "--threshold=20", "--no-pager", installed / name)
     assert done.returncode == 0, done.stdout[-3000:]
@@ -93,6 +101,25 @@ def test_what_would_blind_the_gate_is_not_there() -> None:
     gate = settings("onegate.service")
     assert not gate.keys() & {"PrivateUsers", "ProtectProc", "ProcSubset"}
     assert "MemoryDenyWriteExecute" not in settings("onegate-engine.service")
+
+
+def test_the_proxy_can_be_told_who_its_clients_are() -> None:
+    proxy = settings("onegate-ollama-proxy.service")
+    assert not proxy.keys() & {"PrivateUsers", "PrivateNetwork"}
+    (families,) = proxy["RestrictAddressFamilies"]
+    assert "AF_NETLINK" in families
+    assert proxy["SupplementaryGroups"] == ["onegate-clients"]
+
+
+def test_the_proxys_socket_is_the_one_that_ollamas_clients_and_its_listener_have() -> None:
+    (listener,) = proxy_config.Config().listeners
+    assert settings("onegate-ollama-proxy.socket")["ListenStream"] == [listener.address]
+
+
+def test_the_gate_knows_the_proxy_by_its_unit() -> None:
+    shipped = config.Config().shipped_grants
+    (grant,) = [grant for grant in shipped if grant.delegate]
+    assert grant.unit in PROXY_NAMES
 
 
 def test_a_restart_leaves_the_socket_and_its_directory_alone() -> None:
@@ -124,7 +151,7 @@ def test_the_installed_configuration_is_good_and_lives_beside_the_engine() -> No
 @pytest.mark.parametrize("name", [*NAMES, "nvidia.conf"])
 def test_each_block_of_settings_says_why(name: str) -> None:
     """Settings stand in blocks, and one without a word of explanation is a riddle."""
-    blocks = (UNITS / name).read_text(encoding="utf-8").split("\n\n")
+    blocks = place(name).read_text(encoding="utf-8").split("\n\n")
     silent = [
         block
         for block in blocks
