@@ -205,7 +205,7 @@ make_venv() { # EXTRAS: does nothing when .venv is complete already
     say "Installing onegate, its engine and model into .venv (a minute or two the first time)"
     install_packages --editable "${root}[$extras]"
     # What setuptools leaves beside the sources; the installed package does without.
-    rm -rf "$root/daemon/onegate.egg-info" "$root/build"
+    rm -rf "$root/onegate.egg-info" "$root/build"
     requirements=$("$python" -m onegate.engines.models requirements)
     # shellcheck disable=SC2086 # one word per model
     install_packages --no-deps $requirements

@@ -35,7 +35,8 @@ class Fields:
 
     def take(self, name: str, type: type[T]) -> T | None:
         """The same as `type`."""
-        return convert(self.raw(name), type | None, name)
+        value: T | None = convert(self.raw(name), type | None, name)
+        return value
 
     def need(self, name: str, type: type[T]) -> T:
         """The value of a field that must be there."""

@@ -46,9 +46,10 @@ class Listener:
                 flow=flow,
                 ceiling=ceiling,
             )
-        name = self.config.principal
-        source = "unknown" if name is None else "listener"
-        return OnBehalf(source=source, principal=name, flow=flow, ceiling=ceiling)
+        principal = self.config.principal
+        if principal is None:
+            return OnBehalf(source="unknown", flow=flow, ceiling=ceiling)
+        return OnBehalf(source="listener", principal=principal, flow=flow, ceiling=ceiling)
 
     def _flow(self, headers: Mapping[str, str]) -> str | None:
         header = self.config.flow_header

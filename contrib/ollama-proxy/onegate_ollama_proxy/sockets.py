@@ -60,6 +60,7 @@ def _inherited(environ: MutableMapping[str, str]) -> list[socket.socket]:
         except OSError as error:
             raise ListenError(f"descriptor {fd} from systemd is no socket") from error
         if not listens or sock.family not in (socket.AF_INET, socket.AF_INET6):
+            sock.close()
             raise ListenError(f"descriptor {fd} from systemd is no listening TCP socket")
         sock.setblocking(False)
         found.append(sock)

@@ -72,18 +72,22 @@ _CONTAINER_UNITS = (
 )
 
 
+_OLLAMA_PROXY = Grant(unit="onegate-ollama-proxy.service", ceiling="interactive", delegate=True)
+
+
 def shipped_grants(own_uid: int | None) -> tuple[Grant, ...]:
     """The grants below the file's own.
 
     `own_uid`: the plain user whose private daemon this is, who could end the process anyway;
     None for a system service, whose own uid is nobody's.
     """
+    # Our own, which says of each client who that is; a unit of the system's is nobody's to choose.
+    proxy = () if own_uid is not None else (_OLLAMA_PROXY,)
     own = () if own_uid is None else (Grant(uid=own_uid, ceiling="interactive", admin=True),)
     return (
         *(Grant(unit=unit, ceiling="batch") for unit in _BATCH_UNITS),
         Grant(slice="onegate-batch.slice", ceiling="batch"),
-        # It says of each client who that is; a unit of the system's is nobody's to choose.
-        Grant(unit="onegate-ollama-proxy.service", ceiling="interactive", delegate=True),
+        *proxy,
         *(Grant(unit=unit, ceiling="loop", admin=False) for unit in _CONTAINER_UNITS),
         Grant(uid=0, admin=True),
         Grant(group="onegate-admin", admin=True),

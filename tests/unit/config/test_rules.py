@@ -31,3 +31,8 @@ def test_containers_come_before_the_rule_for_root() -> None:
 
 def test_nobody_is_a_delegate_unless_the_owner_says_so() -> None:
     assert all(grant.delegate is None for grant in shipped_grants(1000))
+
+
+def test_of_a_system_service_our_own_unit_is_one() -> None:
+    (proxy,) = [grant for grant in shipped_grants(None) if grant.delegate is not None]
+    assert proxy == Grant(unit="onegate-ollama-proxy.service", ceiling="interactive", delegate=True)

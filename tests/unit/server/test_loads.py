@@ -12,6 +12,12 @@ from onegate.server.outcome import Outcome
 Box = Any  # of conftest.py
 
 
+async def applied(box: Box, client: Any) -> bool:
+    """Whether the model was unloaded."""
+    acks = [ack for ack in await said(box, client, m.Unload(id=2, model="tiny")) if ack.id == 2]
+    return bool(acks[-1].applied)
+
+
 async def said(box: Box, client: Any, message: Any) -> Any:
     client.say(message)
     await box.quiet()
@@ -80,14 +86,14 @@ async def test_what_is_used_or_waited_for_stays(box: Box) -> None:
     client = box.greeted(uid=2000)
     run = await box.run(client)
     client.heard()
-    (ack,) = await said(box, client, m.Unload(id=2, model="tiny"))
-    assert (ack.applied, box.engine.unloads) == (False, [])
+    assert not await applied(box, client)
     # Done, and not yet confirmed by the engine.
     run.finish()
     await box.quiet()
-    assert [a.applied for a in await said(box, client, m.Unload(id=2, model="tiny"))][-1] is False
+    assert not await applied(box, client)
+    assert box.engine.unloads == []
     box.free(run)
-    assert [a.applied for a in await said(box, client, m.Unload(id=2, model="tiny"))] == [True]
+    assert await applied(box, client)
 
 
 async def test_what_is_not_loaded_is_not_unloaded(box: Box) -> None:

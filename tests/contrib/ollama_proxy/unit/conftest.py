@@ -71,7 +71,8 @@ class Asked:
 
     def __init__(self, *pieces: bytes, path: str = "/api/chat", **headers: str) -> None:
         self.written = Written()
-        protocol = BaseProtocol(loop=None)  # type: ignore[arg-type]
+        protocol = BaseProtocol(loop=asyncio.get_running_loop())
+        protocol.transport = asyncio.Transport()  # it is there, and nothing is done with it
         self.payload = streams.StreamReader(protocol, 2**16, loop=protocol._loop)
         for piece in pieces:
             self.payload.feed_data(piece)

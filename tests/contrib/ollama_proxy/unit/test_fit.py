@@ -159,7 +159,7 @@ def test_images_and_calls_have_a_size() -> None:
         *(said("user", "y" * 1000) for _ in range(4)),
         said("user", "Hi"),
     )
-    after = shorter(ask(messages=turns, truncate=True), too_large(used=1500), truncate=True)
+    after = shorter(ask(messages=turns, truncate=True), too_large(used=1300), truncate=True)
     assert after is not None
     # Going by its bytes the image alone would have been all there is.
     assert after.messages == turns[1:]

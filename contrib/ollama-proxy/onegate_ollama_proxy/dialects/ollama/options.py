@@ -89,7 +89,7 @@ def think_of(fields: Fields) -> Think | None:
     said: _Think = convert(fields.raw("think"), _Think, "think")
     match said:
         case None | bool() | "low" | "medium" | "high" | "max":
-            return said  # type: ignore[return-value]  # the literals, one by one
+            return said
         case "true":
             return True
         case "false":

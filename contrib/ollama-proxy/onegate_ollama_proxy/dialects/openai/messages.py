@@ -180,7 +180,7 @@ def choice_of(said: str | dict[str, Any]) -> ToolChoice:
     """Whether a tool must be called. Raises BadAsk."""
     match said:
         case "auto" | "none" | "required":
-            return said  # type: ignore[return-value]  # one of the three
+            return said
         case str():
             raise BadAsk("tool_choice is wrong: auto, none or required", path="tool_choice")
     choice: _Choice = convert(said, _Choice, "tool_choice")
