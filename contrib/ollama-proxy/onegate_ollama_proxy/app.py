@@ -66,7 +66,12 @@ class App:
         else:
             rule = config.management
             members = Members(rule.group, everybody=rule.everyone)
-            self._management = Management(self._upstream, boundary=boundary, members=members)
+            self._management = Management(
+                self._upstream,
+                boundary=boundary,
+                members=members,
+                at_once=config.relay_in_flight,
+            )
         bodies = Bodies(
             each_bytes=config.max_body_bytes,
             total_bytes=config.bodies_bytes,

@@ -46,7 +46,7 @@ class DemoEnded(Exception):
 
 def gate_config(ollama: str | None, model: str) -> str:
     """The private gate's configuration: one seat, and no bound on what one program does."""
-    engine = f'[engine]\nkind = "openvino"\nmodel = "{model}"\n[engine.openvino]\nmax_seqs = 1\n'
+    engine = f'[engine]\nkind = "openvino"\nmodel = "{model}"\nmax_seqs = 1\n'
     if ollama is not None:
         engine = (
             f'[engine]\nkind = "ollama"\n[engine.ollama]\nbase_url = "{ollama}"\n'

@@ -64,7 +64,6 @@ MAX_SHOW_BYTES = 64 << 10
 
 # A command line that makes a model sends its files side by side, as many as there are processors.
 _CHANGES_AT_ONCE, _CHANGES_WAITING, _CHANGES_EACH = 8, 64, 64
-_QUESTIONS_AT_ONCE, _QUESTIONS_WAITING, _QUESTIONS_EACH = 16, 64, 32
 
 
 class Asker(Protocol):
@@ -103,17 +102,17 @@ class ShowBody(msgspec.Struct):
 
 
 class Management:
-    """The management routes in front of an Ollama."""
+    """The management routes in front of an Ollama, which is asked `at_once` questions at most."""
 
-    def __init__(self, upstream: Upstream, *, boundary: Boundary, members: Members) -> None:
+    def __init__(
+        self, upstream: Upstream, *, boundary: Boundary, members: Members, at_once: int
+    ) -> None:
         self._upstream = upstream
         self._boundary = boundary
         self._members = members
         self._probes = Probes(upstream)
         self._changes = Bound(_CHANGES_AT_ONCE, waiting=_CHANGES_WAITING, each=_CHANGES_EACH)
-        self._questions = Bound(
-            _QUESTIONS_AT_ONCE, waiting=_QUESTIONS_WAITING, each=_QUESTIONS_EACH
-        )
+        self._questions = Bound(at_once, waiting=4 * at_once, each=2 * at_once)
 
     def routes(self) -> tuple[ManagementRoute, ...]:
         """All of them; HEAD is a route of its own."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import hashlib
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -48,7 +49,7 @@ async def front(url: str, *, everybody: bool = True) -> AsyncIterator[Front]:
     upstream = Upstream(url)
     boundary = Boundary(upstream=upstream, allow_remote=False)
     members = Members("nobody", everybody=everybody)
-    management = Management(upstream, boundary=boundary, members=members)
+    management = Management(upstream, boundary=boundary, members=members, at_once=16)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         for route in management.routes():
@@ -185,8 +186,9 @@ async def test_nothing_of_the_client_goes_on_but_what_has_to(ollama):
     (seen,) = ollama.asked("/api/copy")
     assert seen.headers["User-Agent"] == "GitHubCopilotChat/1"
     assert seen.headers["Host"] == f"127.0.0.1:{ollama.port}"
-    allowed = {"Host", "Accept", "Accept-Encoding", "Content-Type", "Content-Length", "User-Agent"}
-    assert set(seen.headers) <= allowed
+    assert seen.headers["Connection"] == "close"
+    allowed = {"Host", "Connection", "Accept", "Accept-Encoding", "User-Agent"}
+    assert set(seen.headers) <= allowed | {"Content-Type", "Content-Length"}
 
 
 async def test_a_packed_body_arrives_unpacked(ollama):
@@ -211,10 +213,10 @@ async def test_a_blob_goes_through_as_it_is(ollama):
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     async with front(ollama.url) as there:
         assert (await there.ask("HEAD", f"/api/blobs/{digest}"))[0] == 404
-        assert (await there.ask("POST", f"/api/blobs/{digest}", data=data))[0] == 201
+        assert (await there.ask("POST", f"/api/blobs/{digest}", data=io.BytesIO(data)))[0] == 201
         assert (await there.ask("HEAD", f"/api/blobs/{digest}"))[0] == 200
         wrong = f"sha256:{'0' * 64}"
-        assert (await there.ask("POST", f"/api/blobs/{wrong}", data=data))[0] == 400
+        assert (await there.ask("POST", f"/api/blobs/{wrong}", data=io.BytesIO(data)))[0] == 400
     assert ollama.blobs == {digest: 16 * MIB}
 
 
@@ -235,7 +237,6 @@ async def test_a_blob_is_taken_no_faster_than_ollama_takes_it(ollama):
                 await there.ask("POST", path, data=pieces())
         # What lies in the buffers of two hops; without back pressure it is all of it.
         assert 0 < sent < 64
-        await until(lambda: ollama.seen[-1].left)
 
 
 async def test_a_large_answer_is_read_no_faster_than_the_client_reads_it(ollama):
@@ -273,9 +274,10 @@ async def test_so_many_changes_at_a_time_and_no_more_and_nobody_else_waits(ollam
         tasks = Tasks(lambda name, error: None)
         for i in range(3):
             tasks.spawn(there.ask("POST", "/api/pull", json={}), name=f"pull {i}")
+        await until(lambda: len(ollama.asked("/api/pull")) == 2)
         status = 0
         while status != 429:
-            # Until the third is in the line, this one takes its place and leaves it again.
+            # One that waits in the third's place leaves it again.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.2):
                     status, _, said = await there.ask("POST", "/api/pull", json={})

@@ -69,7 +69,7 @@ class Body:
 
 def test_the_routes_are_those_that_there_are_with_an_ollama():
     boundary = Boundary(upstream=None, allow_remote=False)
-    with_ollama = Management(None, boundary=boundary, members=Members("x"))
+    with_ollama = Management(None, boundary=boundary, members=Members("x"), at_once=16)
     theirs = {(route.method, route.path) for route in with_ollama.routes()}
     mine = {(route.method, route.path) for route in gate_models().routes()}
     assert theirs - mine == {("GET", "/api/experimental/model-recommendations")}
