@@ -94,6 +94,8 @@ class Leased:
         if self._upstream is None:
             raise Refused(no(Reason.UNSUPPORTED, _NO_OLLAMA))
         fields = read(body, self._kind)
+        # Such a name is refused as what it is, whether or not the gate knows it.
+        self._boundary.check_name(fields["model"])
         client = await caller.client()
         told.class_, notices = caller.class_for(client)
         told.notices += notices

@@ -27,7 +27,8 @@ USERS = 5
 # For each user at once, as Open WebUI asks: the chat, its title, its tags.
 PURPOSES = 3
 
-# Seats for all of them, so that what is looked at is whom they are counted for.
+# Seats for all of them, and room in the queue for as many answers without a bound, which count as
+# the whole context: what is looked at is whom they are counted for.
 GATE = """
 [engine]
 kind = "scripted"
@@ -35,11 +36,15 @@ kind = "scripted"
 model = "tiny"
 max_seqs = 32
 a_ms = 10
+[[class]]
+name = "interactive"
+max_queued_tok = 131072
+per_principal_share = 1.0
 """
 
 # The standard library alone, so that it runs anywhere.
 PROGRAM = f"""
-import json, sys, threading, urllib.request
+import json, sys, threading, urllib.error, urllib.request
 url = sys.argv[1]
 got = []
 
@@ -50,9 +55,14 @@ def ask(user, body):
         "X-OpenWebUI-User-Id": f"user-{{user}}",
     }}
     request = urllib.request.Request(url + "/api/chat", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    try:
+        answer = urllib.request.urlopen(request, timeout=60)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
         lines = answer.read().splitlines()
-    got.append(json.loads(lines[-1])["done"])
+    said = json.loads(lines[-1])
+    got.append(said.get("error") or said["done"])
 
 with urllib.request.urlopen(url + "/api/tags", timeout=60) as answer:
     (model,) = json.load(answer)["models"]
@@ -82,6 +92,7 @@ class Container:
             ["ip", "netns", "exec", self.name, *command], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
+        assert not done.stderr, done.stderr[-300:]
         return done.stdout
 
 
