@@ -20,7 +20,8 @@ def requirements() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     wanted = project["build-system"]["requires"] + project["project"]["dependencies"]
-    return [*wanted, "wheel", *extras["daemon"], *extras["cli"], *extras["openvino"]]
+    installed = ("daemon", "cli", "openvino", "ollama-proxy")
+    return [*wanted, "wheel", *(need for extra in installed for need in extras[extra])]
 
 
 def make_wheels() -> Path:
