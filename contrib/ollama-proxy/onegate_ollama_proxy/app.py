@@ -113,8 +113,7 @@ class App:
             accepting.close()
         for server, _ in servers:
             server.pre_shutdown()
-        for server, _ in servers:
-            await server.shutdown(drain_s)
+        await asyncio.gather(*(server.shutdown(drain_s) for server, _ in servers))
         await self._management.aclose()
         if self._upstream is not None:
             await self._upstream.aclose()

@@ -63,7 +63,7 @@ class Clients:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, Place | None] = {}
 
     def who(self, connection: socket.socket) -> Who:
         """The client of an accepted TCP connection. Never raises: what cannot be known is not."""
@@ -91,9 +91,10 @@ class Clients:
         if cgroup_id is None or cgroup_id <= 1:
             return None
         if cgroup_id not in self._places:
-            found = {id: place_of(path) for id, path in self._kernel.cgroups().items()}
-            self._places = dict(list(found.items())[:_MAX_PLACES])
-        return self._places.get(cgroup_id)
+            self._places = {id: place_of(path) for id, path in self._kernel.cgroups().items()}
+            # One that is not found now never will be, and is not looked for again.
+            self._places.setdefault(cgroup_id, None)
+        return self._places[cgroup_id]
 
 
 def _end(family: int, address: tuple[str, int]) -> tuple[int, bytes] | None:

@@ -358,3 +358,10 @@ def test_a_lease_has_bounds(reason: Reason, path: str | None, fields: dict[str, 
 def test_text_that_is_to_stay_here_is_refused_before_it_queues() -> None:
     kept = ClassConfig(name="kept", rank=5, refuse_on=("boundary",))
     assert refused(asked_class=kept).reason is Reason.BOUNDARY_REFUSED
+
+
+def test_a_lease_is_for_text_that_stays_here_where_its_class_says_so() -> None:
+    careful = msgspec.structs.replace(LOOP, refuse_on=("boundary",))
+    with pytest.raises(RequestEnded) as error:
+        lease(asked_class=careful)
+    assert error.value.ending.reason is Reason.BOUNDARY_REFUSED
