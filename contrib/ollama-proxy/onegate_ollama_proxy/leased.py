@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 # How many bytes of text a token is, about; what an image costs is every model's own matter.
 _BYTES_PER_TOK = 4
 _IMAGE_TOK = 1024
+# Of the context; the rest is left for an answer, however long the prompt was guessed to be.
+_MOST_PROMPT = 0.75
 _MAX_DEPTH = 64
 _NO_OLLAMA = (
     "this route is Ollama's own, and no Ollama is behind this address: use /v1/chat/completions"
@@ -111,9 +113,11 @@ class Leased:
         found = served_model(fields["model"], welcome.models, self._aliases)
         max_tok = _bound(fields, self._kind, welcome.limits.classes[class_])
         prompt_tok = estimate_tok(fields)
-        if found.max_context_tok is not None:
+        context_tok = found.max_context_tok
+        if context_tok is not None:
             # An estimate is no proof that it does not fit; Ollama counts, and says so.
-            prompt_tok = max(1, min(prompt_tok, found.max_context_tok - max_tok))
+            prompt_tok = max(1, min(prompt_tok, int(context_tok * _MOST_PROMPT)))
+            max_tok = max(1, min(max_tok, context_tok - prompt_tok))
         body = msgspec.json.encode({**fields, "model": found.model, self._kind.bound: max_tok})
         return Work(found.model, prompt_tok, max_tok, body)
 

@@ -78,6 +78,8 @@ class StandIn:
             return await self._question(request)
         match request.path:
             case "/api/pull" | "/api/push" | "/api/create":
+                if seen.body and json.loads(seen.body).get("stream") is False:
+                    return web.json_response({"status": "success"})
                 return await self._progress(request)
             case "/api/show":
                 return self._show(seen)

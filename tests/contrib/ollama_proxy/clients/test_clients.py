@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,9 @@ def ran(rig: Rig, *command: object) -> set[str]:
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=WITHIN_S
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{rig.log}\n{rig.daemon.log}"
+    if done.returncode != 0:
+        sys.stdout.write(f"{rig.log}\n{rig.daemon.log}")
+        pytest.fail(f"{done.stdout}\n{done.stderr}", pytrace=False)
     return set(re.findall(r"^ok +(\w+)[+*]?$", done.stdout, re.MULTILINE))
 
 
