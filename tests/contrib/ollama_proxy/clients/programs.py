@@ -195,7 +195,8 @@ def ollama_abort():
 def ollama_async():
     async def main():
         asked = ollama.AsyncClient(host=URL)
-        parts = [p async for p in await asked.chat(MODEL, messages=HI, stream=True)]
+        stream = await asked.chat(MODEL, messages=HI, stream=True, options={"num_predict": 8})
+        parts = [part async for part in stream]
         assert parts[-1].done
 
     asyncio.run(main())
