@@ -8,6 +8,7 @@ One that is preempted is stopped, and continued or begun anew in the same way; i
 finishes it first, that holds.
 """
 
+import math
 from contextlib import aclosing
 
 import msgspec
@@ -78,12 +79,12 @@ class Relay:
             try:
                 end = None if permit.preempted else await self._once(permit)
             except EngineUnavailable as error:
-                await self._again(permit, Reason.ENGINE_UNAVAILABLE, str(error), died=False)
+                await self._again(permit, Reason.ENGINE_UNAVAILABLE, error)
             except EngineBroke as error:
                 # An engine that lives still has the seat, and the request cannot have two.
                 if not permit.seat_lost:
-                    raise _failed(Reason.ENGINE_FAILED, str(error)) from error
-                await self._again(permit, Reason.ENGINE_FAILED, str(error), died=True)
+                    raise _failed(Reason.ENGINE_FAILED, error) from error
+                await self._again(permit, Reason.ENGINE_FAILED, error)
             else:
                 if end is None:
                     await self._make_room(permit)
@@ -94,7 +95,7 @@ class Relay:
 
     async def _once(self, permit: Permit) -> Finished | None:
         """One run of the engine: its end, or None when it was stopped to make room."""
-        kept_tok = self._live.output_tok
+        counted, kept_tok = False, self._live.output_tok
         left_tok = self._plan.request.max_tokens - kept_tok
         if left_tok < 1:  # the engine was lost between the last token and the word that it was one
             return self._all_there()
@@ -105,12 +106,15 @@ class Relay:
                         case EngineChunk():
                             self._take(item, permit)
                         case Accepted():
+                            counted = item.prompt_tok is not None
                             self._accepted(item, permit)
                         case Progress(prefilled_tok=tok):
                             self._live.work.prefilled(tok)
                             permit.prefilled(tok)
                         case Finished():
                             self._live.work.told(item.cached_tok)
+                            if not counted:
+                                self._counted_at_the_end(item, permit)
                             return item
                         case Stopped() if permit.preempted:
                             return None
@@ -197,6 +201,15 @@ class Relay:
             permit.counted(item.prompt_tok, item.cached_tok or 0)
             self._sizes.learn(plan.pool.model, plan.n_bytes, plan.n_messages, item.prompt_tok)
 
+    def _counted_at_the_end(self, item: Finished, permit: Permit) -> None:
+        """Some engines count the prompt for the last word alone. What is charged for it is right
+        then; of how many bytes make a token nothing is learned, since some of them guess."""
+        context_tok = self._plan.pool.capacity.max_context_tok
+        prompt_tok = min(item.usage.prompt_tok, context_tok)
+        if prompt_tok > 0:
+            self._live.prompt_tok = prompt_tok
+            permit.counted(prompt_tok, item.cached_tok or 0)
+
     def _take(self, chunk: EngineChunk, permit: Permit) -> None:
         live, max_tok = self._live, self._plan.request.max_tokens
         # Every share and floor is reckoned in tokens: what an engine makes up is nobody's.
@@ -218,11 +231,13 @@ class Relay:
                 return pool.identity
         return Identity(engine="unknown", model=self._plan.pool.model)
 
-    async def _again(self, permit: Permit, reason: Reason, why: str, *, died: bool) -> None:
-        answer, live = self._answer, self._live
+    async def _again(
+        self, permit: Permit, reason: Reason, error: EngineUnavailable | EngineBroke
+    ) -> None:
+        answer, live, why = self._answer, self._live, str(error)
         if live.ending is not None:
             raise RequestEnded(live.ending)  # the permit may be gone with it
-        self._deaths += died
+        self._deaths += isinstance(error, EngineBroke)
         self._requeues += 1
         if self._deaths >= MAX_DEATHS:
             raise RequestEnded(
@@ -235,7 +250,7 @@ class Relay:
                 )
             )
         if self._requeues > MAX_REQUEUES or (answer.seen and not self._plan.resumes_exactly):
-            raise _failed(reason, why)
+            raise _failed(reason, error)
         self._pause()
         await self._wait_again(permit)
         answer.notices.append(
@@ -243,5 +258,14 @@ class Relay:
         )
 
 
-def _failed(reason: Reason, why: str) -> RequestEnded:
-    return RequestEnded(Ending(Outcome.FAILED, reason, f"the engine failed: {why}"))
+def _failed(reason: Reason, error: EngineUnavailable | EngineBroke) -> RequestEnded:
+    asked_ms = error.retry_after_ms if isinstance(error, EngineUnavailable) else None
+    return RequestEnded(
+        Ending(
+            Outcome.FAILED,
+            reason,
+            f"the engine failed: {error}",
+            # The engine's own word, where it gave one.
+            retry_after_ms=None if asked_ms is None else math.ceil(asked_ms),
+        )
+    )

@@ -127,6 +127,23 @@ async def test_an_engine_that_does_not_count_teaches_nothing(case: Case) -> None
     assert (live.prompt_tok, live.phase) == (estimated, Phase.PREFILL)
 
 
+@pytest.mark.parametrize(("said", "charged"), [(700, 700), (10**9, 4096), (0, None)])
+async def test_a_prompt_that_is_counted_at_the_end_is_charged_as_that(
+    case: Case, said: int, charged: int | None
+) -> None:
+    run = await case.start(prompt="x" * 3000)
+    (live,) = case.box.services.live
+    estimated = live.prompt_tok
+    run.say(Accepted())
+    run.chunk("y")
+    usage = Usage(prompt_tok=said, output_tok=1)
+    run.say(Finished(finish_reason=FinishReason.STOP, usage=usage))
+    await case.box.quiet()
+    assert live.prompt_tok == (charged or estimated)
+    assert case.box.services.accounts.of("loop").prompt_tok == (charged or estimated)
+    case.box.all_is_given_back()
+
+
 async def test_a_pool_without_identity_answers_as_unknown(case: Case) -> None:
     case.box.engine.infos["tiny"] = msgspec.structs.replace(
         case.box.engine.infos["tiny"], identity=None
@@ -330,7 +347,19 @@ async def test_an_engine_that_is_away_is_tried_three_times(case: Case) -> None:
     case.box.engine.on_generate = away
     await case.box.ask(case.subject)
     assert len(tried) == 3
-    assert case.listen()[-1].retryable is True
+    failed = case.listen()[-1]
+    assert (failed.retryable, failed.retry_after_ms) == (True, None)
+
+
+async def test_when_to_come_back_as_the_engine_says(case: Case) -> None:
+    def busy(request: object) -> None:
+        raise EngineUnavailable("busy", retry_after_ms=1500.2)
+
+    case.box.engine.on_generate = busy
+    await case.box.ask(case.subject)
+    failed = case.listen()[-1]
+    assert (failed.reason, failed.retryable) == (Reason.ENGINE_UNAVAILABLE, True)
+    assert failed.retry_after_ms == 1501
 
 
 async def test_the_engine_comes_back_in_time(case: Case) -> None:
