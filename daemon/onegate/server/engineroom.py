@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec import structs
+
 from onegate.engines.base import (
     Engine,
     EngineCapacity,
@@ -52,6 +54,7 @@ class EngineRoom:
         self._down: dict[str, str | None] = {}
         self._first_capacity: dict[str, EngineCapacity] = {}
         self._changed: set[str] = set()
+        self._ready: set[str] = set()
         self._told: dict[str, dict[str, str]] = {}
 
     def hear(self, event: EngineEvent) -> None:
@@ -87,12 +90,13 @@ class EngineRoom:
         self._log.event(
             Event.POOL_CHANGED, model=pool.model, state=pool.state.value, detail=pool.error
         )
+        capacity = self._to_compare(pool)
         # Of several pools each may be down or changed by itself, and one notice speaks for all.
         if pool.state is PoolState.FAILED:
             self._down[pool.model] = pool.error
         elif pool.state is PoolState.READY:
             self._down.pop(pool.model, None)
-            if pool.capacity == self._first_capacity.setdefault(pool.model, pool.capacity):
+            if capacity == self._first_capacity.setdefault(pool.model, capacity):
                 self._changed.discard(pool.model)
             else:
                 self._changed.add(pool.model)
@@ -100,6 +104,19 @@ class EngineRoom:
         self._reporter.notice(NoticeCode.ENGINE_DOWN, "; ".join(down) or None)
         changed = [f"model {model} came back with other limits" for model in sorted(self._changed)]
         self._reporter.notice(NoticeCode.CAPACITY_CHANGED, "; ".join(changed) or None)
+
+    def _to_compare(self, pool: PoolInfo) -> EngineCapacity:
+        """Its limits, without what has a notice of its own: seats that turned out to be fewer."""
+        first = self._first_capacity.get(pool.model)
+        was_ready = pool.model in self._ready
+        self._ready.discard(pool.model)
+        if pool.state is PoolState.READY:
+            self._ready.add(pool.model)
+        if first is None or pool.capacity.max_seqs >= first.max_seqs:
+            return pool.capacity
+        if not was_ready and pool.model not in self._told.get("engine_queueing", {}):
+            return pool.capacity
+        return structs.replace(pool.capacity, max_seqs=first.max_seqs)
 
     def load(self, model: str) -> None:
         """The core wants this pool; its state comes back as `PoolChanged`."""

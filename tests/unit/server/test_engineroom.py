@@ -116,6 +116,20 @@ async def test_other_limits_after_a_restart_are_a_notice(box: Box) -> None:
     assert notices(box) == {}
 
 
+async def test_seats_that_prove_not_to_be_real_have_a_notice_of_their_own(box: Box) -> None:
+    capacity = box.engine.infos["tiny"].capacity
+    box.change()
+    fewer = msgspec.structs.replace(capacity, max_seqs=1)
+    box.change(capacity=fewer)
+    queueing = EngineNotice(code="engine_queueing", model="tiny", detail="set max_seqs = 1")
+    box.room.hear(queueing)
+    box.change(state=PoolState.LOADING)
+    box.change(state=PoolState.READY)
+    assert notices(box).keys() == {NoticeCode.ENGINE_QUEUEING}
+    box.change(capacity=msgspec.structs.replace(fewer, max_context_tok=99))
+    assert NoticeCode.CAPACITY_CHANGED in notices(box)
+
+
 async def test_a_pool_is_loaded_when_the_core_asks(box: Box) -> None:
     box.change(state=PoolState.COLD)
     client = box.greeted()
