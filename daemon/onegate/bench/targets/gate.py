@@ -94,13 +94,21 @@ class GateTarget:
     async def count(self, text: str) -> int:
         try:
             async with asyncio.timeout(self._ready_s):
-                return (await self._client(0).count(text, model=self._model)).n_tok
+                return await self._count(self._client(0), text)
         except OnegateError as error:
             raise TargetError(f"{self._socket} cannot count tokens: {error}") from error
         except TimeoutError:
             raise TargetError(
                 f"{self._socket} counted no tokens within {self._ready_s:.0f} s"
             ) from None
+
+    async def _count(self, client: AsyncClient, text: str) -> int:
+        try:
+            return (await client.count(text, model=self._model)).n_tok
+        except Unsupported:
+            # An engine that does not count says it with an answer.
+            reply = await client.generate(text, **self._length(1))
+            return reply.usage.prompt_tok
 
     async def ask(self, ask: Ask, watch: Watch) -> Usage:
         client = self._client(None if ask.own_connection else ask.client)

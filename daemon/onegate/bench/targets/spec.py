@@ -114,6 +114,9 @@ def build(spec: Spec, *, ready_s: float, log: Log) -> Target:
             config = load(spec.where, environ={}) if spec.where else check(_SCRIPTED)
         except ConfigError as error:
             raise TargetError(f"{spec}: {error}") from error
+        kind = config.engine.kind
+        if kind in HTTP_KINDS:
+            raise TargetError(f"{spec}: {kind} runs in no host. Bare it is {kind}:URL")
         return HostTarget.of(config, spec.model, ready_s=ready_s, log=log)
     if spec.kind in HTTP_KINDS:
         return _http(spec, ready_s)

@@ -72,11 +72,15 @@ class PlayedClient:
     async def status(self) -> Status:
         return Status()
 
-    async def generate(self, text: str, **options: Any) -> None:
+    async def generate(self, text: str, **options: Any) -> "Reply":
         if self.unsupported and "ignore_eos" in options:
             raise error_of(failed(Reason.UNSUPPORTED), started=False)
+        self.asked.append((text, options))
+        return Reply()
 
     async def count(self, text: str, **_: Any) -> m.Counted:
+        if self.unsupported:
+            raise error_of(failed(Reason.UNSUPPORTED), started=False)
         return m.Counted(id=1, n_tok=len(text), exact=True)
 
     def stream(self, text: str, **options: Any) -> Stream:
@@ -237,3 +241,12 @@ async def test_a_daemon_that_is_silent_is_not_waited_for_for_ever(
 
 async def test_it_counts_tokens(clients: Any) -> None:
     assert await (await opened()).count("four") == 4
+
+
+async def test_where_the_engine_does_not_count_an_answer_says_it(
+    clients: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlayedClient, "unsupported", True)
+    target = await opened()
+    assert await target.count("four") == Reply.usage.prompt_tok
+    assert clients.made[0].asked[-1] == ("four", {"max_tokens": 1})

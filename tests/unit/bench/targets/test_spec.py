@@ -80,8 +80,8 @@ def test_what_a_target_is_built_from(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="has to be started"):
         build(Spec("embedded"), ready_s=1.0, log=print)
     bad = tmp_path / "bad.toml"
-    bad.write_text("[engine]\nkind = 'ollama'\n")
-    with pytest.raises(TargetError, match="name at least one"):
+    bad.write_text("[engine]\nkind = 'openai'\n")
+    with pytest.raises(TargetError, match="Bare it is openai:URL"):
         build(Spec("host", str(bad)), ready_s=1.0, log=print)
     bad.write_text("[engine]\nkind = 'steam'\n")
     with pytest.raises(TargetError, match=r"engine\.kind"):
