@@ -97,7 +97,9 @@ class OpenAiConfig(HttpConfig, frozen=True, kw_only=True, forbid_unknown_fields=
         Count | None,
         why(
             "requests that it runs at once, as it was started; more would wait inside it in no "
-            "order. `none`: as it says itself, 4 where it does not",
+            "order. `none`: as it says itself, 4 where it does not. For each of its models: where "
+            "several share its seats, as adapters of one model do, `gate.max_in_flight` is what "
+            "bounds them together",
             "sequences",
             restart=True,
         ),

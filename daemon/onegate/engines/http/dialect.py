@@ -12,12 +12,21 @@ from onegate.engines.base import (
     EngineNotice,
     EngineRequest,
     EngineSnapshot,
+    EngineTooLarge,
     GenerateItem,
     PoolInfo,
     TokenCount,
 )
 from onegate.engines.http.link import HttpLink
 from onegate.protocol.content import Message, Tool
+
+
+class Overlong(EngineTooLarge):
+    """The server's word that prompt plus output exceed the context: the prompt is `prompt_tok`."""
+
+    def __init__(self, *, need_tok: int, limit_tok: int, prompt_tok: int) -> None:
+        super().__init__(need_tok=need_tok, limit_tok=limit_tok)
+        self.prompt_tok = prompt_tok
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,8 @@ class Phase(Enum):
 class Leaving:
     """A request whose connection was closed before its end.
 
-    `others` of our requests may still be inside the same model, and `foreign` of other people's.
+    `others` of our requests may still be inside the same model, `older` of them since before it
+    left, and `foreign` of other people's.
     """
 
     id: int
@@ -49,6 +59,7 @@ class Leaving:
     phase: Phase
     since_ns: int
     others: int
+    older: int = 0
     foreign: int = 0
 
 
@@ -102,7 +113,8 @@ class Dialect(Protocol):
         """A reader for its answer."""
 
     def refusal(self, status: int, body: bytes, retry_after_ms: float | None) -> EngineError:
-        """What an answer other than 200 means."""
+        """What an answer other than 200 means. A request whose output was not bounded by the
+        caller is sent once more, shorter, where this is `Overlong`."""
 
     async def confirm(self, link: HttpLink, leaving: Leaving) -> bool:
         """Whether nothing of it runs any more."""

@@ -26,6 +26,7 @@ from onegate.engines.base import (
 )
 from onegate.engines.http.dialect import Dialect
 from onegate.engines.http.exchange import Exchange
+from onegate.engines.http.guests import Guests
 from onegate.engines.http.keeper import Keeper
 from onegate.engines.http.link import HttpLink
 from onegate.engines.http.pools import Pools
@@ -59,6 +60,7 @@ class HttpEngine:
     ) -> None:
         self._dialect = dialect
         self._link = link
+        self._log = log
         self._sink: Sink | None = None
         self._tasks = Tasks(crashed)
         self._closed = False
@@ -77,12 +79,14 @@ class HttpEngine:
             tell=self._tell,
             log=log,
         )
+        self._guests = Guests(self._seats, self._pools.limit)
         self._exchange = Exchange(
             dialect,
             link,
             self._pools,
             self._seats,
             self._quarantine,
+            self._guests,
             doubt=self._keeper.doubt,
             log=log,
         )
@@ -111,7 +115,9 @@ class HttpEngine:
 
     async def embed(self, request: EmbedRequest) -> EmbedResult:
         self._ready(request.model)
-        return await self._dialect.embed(self._link, request)
+        async with self._guests.seat(request.model):
+            self._ready(request.model)  # it may have gone meanwhile
+            return await self._dialect.embed(self._link, request)
 
     async def count(
         self,
@@ -159,7 +165,7 @@ class HttpEngine:
         # that is not ours.
         await self._tasks.aclose()
         await self._exchange.aclose()
-        self._keeper.lose(list(self._seats), EngineBroke("the engine was stopped"), counts=False)
+        self._keeper.lose(list(self._seats), EngineBroke("the engine was stopped"))
         await self._link.aclose()
 
     # --- requests ---------------------------------------------------------------------------
@@ -176,6 +182,13 @@ class HttpEngine:
         except EngineError as error:
             # Later, because the sink is never called from within `generate`.
             asyncio.get_running_loop().call_soon(self._turn_away, stream, error)
+            return
+        except Exception as error:
+            # A bug of ours must not leave a seat taken for ever. Its text may quote what was asked.
+            name = type(error).__name__
+            self._log(f"bug in request {request.id}: {name}")
+            failed = EngineBroke(f"the adapter failed: {name}")
+            asyncio.get_running_loop().call_soon(self._turn_away, stream, failed)
             return
         now_ns = monotonic_ns()
         seat = Seat(stream, request.model, since_ns=now_ns, moved_ns=now_ns)
@@ -195,7 +208,8 @@ class HttpEngine:
         pool = self._known(model)
         if pool.state is not PoolState.READY:
             raise EngineUnavailable(
-                f"{model} is {pool.state}" + (f": {pool.error}" if pool.error else "")
+                f"{model} is {pool.state}" + (f": {pool.error}" if pool.error else ""),
+                retry_after_ms=self._pools.resting_ms(model),
             )
         return pool
 
@@ -216,8 +230,9 @@ class HttpEngine:
         except EngineError as error:
             raise EngineUnavailable(str(error)) from error
         finally:
-            # What has become of the pool is told before the answer.
-            await self._keeper.look()
+            if not self._closed:
+                # What has become of the pool is told before the answer.
+                await self._keeper.look()
 
     def _came_up(self) -> None:
         """A server that has nothing in memory of what is served loads the first of it: whoever

@@ -1,7 +1,10 @@
 """One request and its answer: sent, read into items, and let go of."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+
+from msgspec import structs
 
 from onegate.clock import monotonic_ns
 from onegate.engines.base import (
@@ -18,7 +21,9 @@ from onegate.engines.base import (
     PoolInfo,
     Stopped,
 )
-from onegate.engines.http.dialect import Call, Decoder, Dialect, Phase
+from onegate.engines.http.allowance import Allowance
+from onegate.engines.http.dialect import Call, Dialect, Overlong, Phase
+from onegate.engines.http.guests import Guests
 from onegate.engines.http.lines import Lines
 from onegate.engines.http.link import HttpLink, HttpStatus
 from onegate.engines.http.pools import Pools
@@ -30,8 +35,6 @@ from onegate.tasks import Tasks
 # log-probabilities in JSON.
 _FRAME_BYTES = 4 << 20
 _TOKEN_BYTES = 16 << 10
-# A server may close a character, a tool call or a thought behind the last token that was allowed.
-_SPARE_TOK = 64
 _BUSY = (429, 503)
 
 
@@ -46,6 +49,7 @@ class Exchange:
         pools: Pools,
         seats: HttpSeats,
         quarantine: Quarantine,
+        guests: Guests,
         *,
         doubt: Callable[[EngineError | None], None],
         log: Callable[[str], None],
@@ -55,6 +59,7 @@ class Exchange:
         self._pools = pools
         self._seats = seats
         self._quarantine = quarantine
+        self._guests = guests
         self._doubt = doubt
         # A crash in here ends one request, whose reader is told. Only its kind is logged, because
         # its text may quote what was asked.
@@ -62,9 +67,7 @@ class Exchange:
 
     def begin(self, seat: Seat, request: EngineRequest, pool: PoolInfo, call: Call) -> None:
         """Send it. `seat` has been entered."""
-        self._pools.width(seat.model).sent(seat.id, len(call.body), monotonic_ns())
-        decoder = self._dialect.decoder(request, pool)
-        run = self._run(seat, call, decoder, request.max_tokens)
+        run = self._run(seat, request, pool, call)
         seat.task = self._tasks.spawn(run, name=f"request {seat.id}")
 
     def leave(self, seat: Seat, error: EngineError | None = None) -> None:
@@ -75,7 +78,7 @@ class Exchange:
         seat.stream.end(error)
         if seat.task is not None:
             seat.task.cancel()
-        seat.left_ns = monotonic_ns()
+        self._left(seat)
         if self._dialect.frees_in_decode and seat.phase is Phase.DECODE and error is None:
             # Behind the end of its task, which closes the connection: the next one is sent after.
             asyncio.get_running_loop().call_soon(self._out, seat)
@@ -86,43 +89,25 @@ class Exchange:
         """Close every connection."""
         await self._tasks.aclose()
 
-    async def _run(self, seat: Seat, call: Call, decoder: Decoder, max_tokens: int) -> None:
+    async def _run(self, seat: Seat, request: EngineRequest, pool: PoolInfo, call: Call) -> None:
         try:
-            async with self._link.open("POST", call.path, call.body, call.headers) as answer:
-                seat.answered = True
-                lines = Lines(max_total_bytes=_FRAME_BYTES + _TOKEN_BYTES * max_tokens)
-                left_tok = max_tokens + _SPARE_TOK
-                async for data in answer.chunks():
-                    for line in lines.feed(data):
-                        for item in decoder.line(line):
-                            left_tok -= self._take(seat, item)
-                            if left_tok < 0:
-                                raise EngineMalformed(
-                                    f"the engine goes on beyond the {max_tokens} tokens it was "
-                                    "allowed"
-                                )
-                    if seat.stream.ended:
-                        break
-                else:
-                    if rest := lines.rest():
-                        for item in decoder.line(rest):
-                            self._take(seat, item)
-                    if not seat.stream.ended:
-                        for item in decoder.end():
-                            self._take(seat, item)
-            if not seat.stream.ended:
-                raise EngineBroke("the engine's answer ended without an end")
+            await self._guests.leave_room(seat)
+            self._pools.width(seat.model).sent(seat.id, len(call.body), monotonic_ns())
+            try:
+                await self._answer(seat, request, pool, call)
+            except HttpStatus as status:
+                if (fitted := self._fitted(request, status)) is None:
+                    raise
+                await self._answer(seat, fitted, pool, self._dialect.call(fitted, pool))
         except HttpStatus as status:
-            self._refused(
-                seat,
-                self._dialect.refusal(status.status, status.body, status.retry_after_ms),
-                busy=status.status in _BUSY,
-            )
+            self._refused(seat, self._refusal(status), busy=status.status in _BUSY)
         except EngineUnavailable as error:
             # Either there is no connection, or the server said so itself, and holds nothing.
             self._refused(seat, error, busy=seat.phase is Phase.SENT and seat.answered)
-        except EngineBroke as error:
+        except EngineMalformed as error:
             self._failed(seat, error)
+        except EngineBroke as error:
+            self._failed(seat, error, was_cut=True)
         except EngineTooLarge as error:
             # Seen by us, not said by the server, which has begun with it.
             self.leave(seat, error)
@@ -135,24 +120,71 @@ class Exchange:
             self._failed(seat, EngineBroke(f"the adapter failed: {type(error).__name__}"))
             raise
         else:
-            self._out(seat)
+            # A reader that was too far behind has left in the middle of it.
+            if seat.left_ns is None:
+                self._out(seat)
 
-    def _take(self, seat: Seat, item: GenerateItem) -> int:
-        """Pass it on; returns the tokens it stands for."""
+    async def _answer(self, seat: Seat, request: EngineRequest, pool: PoolInfo, call: Call) -> None:
+        """Read it to its end, or until nobody reads any more."""
+        decoder = self._dialect.decoder(request, pool)
+        allowance = Allowance(request.max_tokens)
+        lines = Lines(max_total_bytes=_FRAME_BYTES + _TOKEN_BYTES * request.max_tokens)
+        async with (
+            self._link.open("POST", call.path, call.body, call.headers) as answer,
+            aclosing(answer.chunks()) as chunks,
+        ):
+            seat.answered = True
+            async for data in chunks:
+                for line in lines.feed(data):
+                    self._take_all(seat, decoder.line(line), allowance)
+                    if seat.stream.ended:
+                        return
+            if rest := lines.rest():
+                self._take_all(seat, decoder.line(rest), allowance)
+            if not seat.stream.ended:
+                self._take_all(seat, decoder.end(), allowance)
+        if not seat.stream.ended:
+            raise EngineBroke("the engine's answer ended without an end")
+
+    def _take_all(self, seat: Seat, items: Iterable[GenerateItem], allowance: Allowance) -> None:
+        for item in items:
+            if seat.stream.ended:
+                return
+            self._take(seat, item, allowance)
+
+    def _take(self, seat: Seat, item: GenerateItem, allowance: Allowance) -> None:
         now_ns = seat.moved_ns = monotonic_ns()
         if isinstance(item, EngineChunk):
             if seat.phase is not Phase.DECODE:
                 seat.phase = Phase.DECODE
                 if self._pools.width(seat.model).first(seat.id, now_ns):
                     self._pools.show(seat.model)
-            seat.stream.push(item)
-            return item.n_tok
-        if isinstance(item, Accepted):
-            seat.phase = Phase.PREFILL
-        seat.stream.push(item)
-        if isinstance(item, Finished):
+            seat.stream.push(allowance.spent(item))
+        elif isinstance(item, Finished):
+            seat.stream.push(allowance.ended(item))
             seat.stream.end()
-        return 0
+        else:
+            if isinstance(item, Accepted):
+                seat.phase = Phase.PREFILL
+            seat.stream.push(item)
+
+    def _refusal(self, status: HttpStatus) -> EngineError:
+        return self._dialect.refusal(status.status, status.body, status.retry_after_ms)
+
+    def _fitted(self, request: EngineRequest, status: HttpStatus) -> EngineRequest | None:
+        """The request with as much output as the context leaves, where nobody asked for more and
+        the server has counted the prompt."""
+        error = self._refusal(status)
+        if not request.fit_max_tokens or not isinstance(error, Overlong):
+            return None
+        left_tok = error.limit_tok - error.prompt_tok
+        if not 0 < left_tok < request.max_tokens:
+            return None
+        return structs.replace(request, max_tokens=left_tok)
+
+    def _left(self, seat: Seat) -> None:
+        seat.left_ns = monotonic_ns()
+        self._pools.width(seat.model).left(seat.id)
 
     def _out(self, seat: Seat) -> None:
         self._pools.width(seat.model).ended(seat.id, monotonic_ns())
@@ -171,9 +203,14 @@ class Exchange:
             else:
                 self._doubt(error)
 
-    def _failed(self, seat: Seat, error: EngineBroke) -> None:
-        seat.stream.end(error)
+    def _failed(self, seat: Seat, error: EngineBroke, *, was_cut: bool = False) -> None:
+        """It cannot be read to its end. Where the connection was cut, the server may have died,
+        and then its reader hears that instead: a look will tell."""
         if seat.left_ns is None and seat.id in self._seats:
-            seat.left_ns = monotonic_ns()
+            self._left(seat)
+            if was_cut:
+                seat.broke = error
             self._quarantine.entered()
+        if seat.broke is None:
+            seat.stream.end(error)
         self._doubt(error)

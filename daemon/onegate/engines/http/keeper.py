@@ -12,11 +12,12 @@ from onegate.engines.base import (
     EngineLost,
     EngineSnapshot,
     EngineUnavailable,
+    PoolInfo,
     PoolState,
 )
 from onegate.engines.http.boundary import AddressRefused
 from onegate.engines.http.dialect import Dialect, Phase, Watched
-from onegate.engines.http.link import HttpLink
+from onegate.engines.http.link import HttpLink, NobodyThere
 from onegate.engines.http.pools import Pools
 from onegate.engines.http.quarantine import Quarantine
 from onegate.engines.http.seats import HttpSeats, Seat
@@ -26,9 +27,11 @@ _NS_PER_S = 1_000_000_000
 _TICK_S = 1.0
 # What a service manager may need to start the server, at boot or after a death.
 _AWAY_S = 10.0
-# A server that works hard may be late with a look. So many in a row, with nothing coming from it
-# meanwhile, and it is gone.
+# A server that works hard may be late with a look, turn it away, or this machine may lack what a
+# connection needs. So many in a row, with nothing coming from it meanwhile, and it is gone.
 _SILENT_LOOKS = 3
+# It is gone for certain, and everything in it.
+_GONE = (NobodyThere, AddressRefused)
 _MAX_CAUSES = 64
 
 
@@ -97,13 +100,17 @@ class Keeper:
             else:
                 self._causes.clear()
                 self._backoff.ready()
-                self._pools.probed(pools)
+                self._learn(pools)
                 self.came_up()
                 reason = await self._watch()
                 # Where the server is there and only holds on to something, the others go on.
                 held = self._quarantine.overdue()
-                self._quarantine.give_up(held)
-                self.lose(held or list(self._seats), reason, counts=True)
+                lost = held or list(self._seats)
+                if not isinstance(reason, _Gone):
+                    self._quarantine.give_up(lost)
+                state = PoolState.FAILED if held else PoolState.LOADING
+                self.lose(lost, reason, state=state)
+                self._seats.hear_the_cut()
             await asyncio.sleep(self._backoff.lost())
             self._end_the_silent(monotonic_ns())
 
@@ -122,30 +129,39 @@ class Keeper:
             try:
                 watched = await self._dialect.watch(self._link)
                 if doubted and watched.pools is None:
-                    self._pools.probed(await self._dialect.probe(self._link))
-            except EngineUnavailable as error:
+                    self._learn(await self._dialect.probe(self._link))
+            except _GONE as error:
                 self._quarantine.forget()
-                return EngineBroke(str(error))
+                return _Gone(str(error))
             except EngineError as error:
                 self._log_once(str(error))
                 moved = any(seat.moved_ns > looked_ns for seat in self._seats)
                 silent = 0 if moved else silent + 1
-                if silent >= _SILENT_LOOKS:
+                unused = isinstance(error, EngineUnavailable) and not len(self._seats)
+                if silent >= _SILENT_LOOKS or unused:
                     return EngineBroke(str(error))
             else:
                 silent = 0
                 self._take(watched)
+            self._seats.hear_the_cut()
             looked_ns = monotonic_ns()
 
     def _take(self, watched: Watched) -> None:
         """Tell what a look has shown."""
         if watched.pools is not None:
-            self._pools.probed(watched.pools)
+            self._learn(watched.pools)
         for notice in watched.notices:
             self._pools.notice(notice.code, notice.model, notice.detail)
         for snapshot in watched.snapshots:
             self.snapshots[snapshot.model] = (snapshot, monotonic_ns())
             self._pools.observed(snapshot)
+
+    def _learn(self, pools: list[PoolInfo]) -> None:
+        for model in self._pools.probed(pools):
+            self._log_once(
+                f"the server shows one more model, {model}, which is not served: too many have "
+                "been seen. Name those to serve, or restart the daemon"
+            )
 
     async def _pause(self, wait_s: float) -> bool:
         """Whether somebody doubts."""
@@ -169,18 +185,20 @@ class Keeper:
                 self._log_once(str(error))
                 self.leave(seat, error)
 
-    def lose(self, seats: list[Seat], reason: EngineBroke, *, counts: bool) -> None:
-        """The server is given up, and these seats with it."""
+    def lose(
+        self, seats: list[Seat], reason: EngineBroke, *, state: PoolState | None = None
+    ) -> None:
+        """The server is given up, and these seats with it. `state` is what the pools are from now
+        on; None where that was told before."""
         self.snapshots.clear()
-        if counts:
+        if state is not None:
             self._restarts += 1
             self._log_once(str(reason))
             self._expected_ns = monotonic_ns() + int(_AWAY_S * _NS_PER_S)
-            held = bool(self._quarantine.ghosts)
-            self._pools.taken_away(PoolState.FAILED if held else PoolState.LOADING, str(reason))
+            self._pools.taken_away(state, str(reason))
 
         def tell(ids: list[int]) -> None:
-            if ids or counts:
+            if ids or state is not None:
                 self._tell(EngineLost(ids=ids, reason=str(reason), restarts=self._restarts))
 
         for seat in seats:
@@ -193,15 +211,20 @@ class Keeper:
         self._log_once(str(error))
         expected = monotonic_ns() < self._expected_ns and not isinstance(error, AddressRefused)
         waits = expected and isinstance(error, EngineUnavailable)
-        if isinstance(error, EngineUnavailable):
+        if isinstance(error, _GONE):
             self._quarantine.forget()
-            self.lose(list(self._seats), EngineBroke(str(error)), counts=False)
+            self.lose(list(self._seats), EngineBroke(str(error)))
+        self._seats.hear_the_cut()
         self._pools.taken_away(PoolState.LOADING if waits else PoolState.FAILED, str(error))
 
     def _log_once(self, cause: str) -> None:
         if cause not in self._causes and len(self._causes) < _MAX_CAUSES:
             self._causes.add(cause)
             self._log(cause)
+
+
+class _Gone(EngineBroke):
+    """Nothing that was inside runs any more."""
 
 
 _HELD = (

@@ -4,13 +4,16 @@ from onegate.engines.base import EngineMalformed
 
 # Far above any event of a stream that is one; below what would hurt.
 MAX_LINE_BYTES = 1 << 20
+# An empty line costs as much time as a short one: so many bytes are reckoned for each.
+_LINE_COST_BYTES = 32
 
 
 class Lines:
     """Cuts bytes into lines at CR, LF or CRLF, whatever the pieces are.
 
-    A line is at most `max_line_bytes` long and all of them together `max_total_bytes`; beyond that
-    `feed` raises EngineMalformed, before it has kept more than one line and one piece.
+    A line is at most `max_line_bytes` long and all of them together `max_total_bytes`, each with
+    some for its reading; beyond that `feed` raises EngineMalformed, before it has kept more than
+    one line and one piece.
     """
 
     def __init__(self, *, max_total_bytes: int, max_line_bytes: int = MAX_LINE_BYTES) -> None:
@@ -23,9 +26,7 @@ class Lines:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their ends."""
-        self._left_bytes -= len(data)
-        if self._left_bytes < 0:
-            raise EngineMalformed(f"the answer is longer than {self._max_total_bytes} bytes")
+        self._spend(len(data))
         if self._after_cr and data:
             self._after_cr = False
             if data.startswith(b"\n"):
@@ -38,6 +39,7 @@ class Lines:
         if not others:
             self._check(len(self._rest))
             return []
+        self._spend(_LINE_COST_BYTES * len(others))
         lines = [bytes(self._rest), *others]
         self._rest = bytearray(lines.pop())
         for line in lines:
@@ -48,6 +50,11 @@ class Lines:
     def rest(self) -> bytes:
         """What came behind the last line end."""
         return bytes(self._rest)
+
+    def _spend(self, n_bytes: int) -> None:
+        self._left_bytes -= n_bytes
+        if self._left_bytes < 0:
+            raise EngineMalformed(f"the answer is longer than {self._max_total_bytes} bytes")
 
     def _check(self, length: int) -> None:
         if length > self._max_line_bytes:

@@ -1,16 +1,19 @@
 """One HTTP server, spoken to: bounded, without redirects, and never anywhere else."""
 
 import asyncio
+import errno
 import io
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http_exceptions import HttpProcessingError
 
+from onegate.clock import wall_ms
 from onegate.engines.base import (
     EngineBroke,
     EngineError,
@@ -32,6 +35,21 @@ _MAX_DOCUMENT_BYTES = 16 << 20
 _PIECE_BYTES = 256 << 10
 _QUESTION_S = 10.0
 _MAX_RETRY_AFTER_S = 86_400
+_DATE = "%a, %d %b %Y %H:%M:%S GMT"
+# What failed here, or found the queue of a Unix socket full, says nothing of whether the server
+# lives.
+_NO_WORD = (
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOBUFS,
+    errno.ENOMEM,
+    errno.EADDRNOTAVAIL,
+    errno.EAGAIN,
+)
+
+
+class NobodyThere(EngineUnavailable):
+    """The machine says that nobody listens at the address: what was inside is gone."""
 
 
 class HttpStatus(EngineError):
@@ -68,6 +86,7 @@ class HttpLink:
         self._key = key
         self._ca_file = ca_file
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"HttpLink({self.address})"
@@ -122,7 +141,8 @@ class HttpLink:
             response.close()
 
     async def aclose(self) -> None:
-        """Close what is open; safe to call twice."""
+        """Close what is open, for good; safe to call twice."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -137,6 +157,8 @@ class HttpLink:
         return headers
 
     def _open_session(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise EngineUnavailable("the engine is stopped")
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=self._connector(),
@@ -176,9 +198,26 @@ class HttpLink:
                 )
             case aiohttp.ClientConnectorError() if isinstance(error.os_error, _Away):
                 return AddressRefused(str(error.os_error.args[0]))
-            case aiohttp.ClientConnectorError():
+            case aiohttp.InvalidURL():
+                # Numbers that are an address to some and a name to others, for one.
+                return AddressRefused(
+                    f"{self.address} is no address ({short(str(error))}): correct base_url"
+                )
+            case aiohttp.ClientConnectorSSLError():
                 why = error.os_error.strerror or str(error.os_error)
-                return EngineUnavailable(f"nobody answers at {self.address} ({short(why)})")
+                return EngineUnavailable(
+                    f"{self.address} does not speak TLS as it should ({short(why)}): correct "
+                    "base_url"
+                )
+            case aiohttp.ClientConnectorDNSError():
+                return EngineUnavailable(
+                    f"{self.address.host} is no name that this machine knows: correct base_url"
+                )
+            case aiohttp.ClientConnectorError():
+                why = short(error.os_error.strerror or str(error.os_error))
+                if error.os_error.errno in _NO_WORD:
+                    return EngineUnavailable(f"no connection to {self.address} ({why})")
+                return NobodyThere(f"nobody answers at {self.address} ({why})")
             case aiohttp.ConnectionTimeoutError():
                 return EngineUnavailable(
                     f"no connection to {self.address} within {self._connect_s:g} s"
@@ -203,7 +242,7 @@ class HttpLink:
                     body = await _read(Answer(response), _MAX_ERROR_BYTES, cut=True)
             except (TimeoutError, EngineBroke):
                 body = b""  # the status says enough
-            retry = retry_after_ms(response.headers.get("Retry-After", ""))
+            retry = retry_after_ms(response.headers.get("Retry-After", ""), wall_ms())
             raise HttpStatus(response.status, body, retry)
 
 
@@ -218,7 +257,7 @@ class Answer:
         """`text/event-stream` and the like, in lower case; "" where the server does not say."""
         return self._response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Its bytes as they come. Raises EngineBroke where the connection is lost before the end,
         EngineMalformed where what comes is no HTTP."""
         try:
@@ -243,12 +282,17 @@ async def _read(answer: Answer, max_bytes: int, *, cut: bool = False) -> bytes:
     return bytes(data)
 
 
-def retry_after_ms(text: str) -> float | None:
-    """Of a `Retry-After` in seconds; None for a date, and for what is no header at all."""
+def retry_after_ms(text: str, now_ms: int) -> float | None:
+    """Of a `Retry-After`, which is seconds or a date; None for what is neither, a day at most.
+    `now_ms` is Unix time."""
     text = text.strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if text.isascii() and text.isdigit() and len(text) <= 9:
+        return float(min(int(text), _MAX_RETRY_AFTER_S)) * 1000
+    try:
+        date = datetime.strptime(text, _DATE).replace(tzinfo=UTC)
+    except ValueError:
         return None
-    return float(min(int(text), _MAX_RETRY_AFTER_S)) * 1000
+    return min(max(0.0, date.timestamp() * 1000 - now_ms), _MAX_RETRY_AFTER_S * 1000.0)
 
 
 def _name(error: BaseException) -> str:

@@ -17,7 +17,11 @@ from onegate.engines.base import (
 )
 from onegate.engines.http.capacity import Width
 
+_NS_PER_MS = 1e6
 _RESTING = "the engine asked to be left alone for {:.0f} s"
+# A pool that has been told of stays: a server that has another model at every look must not fill
+# the memory with those it had.
+_MAX_POOLS = 256
 
 
 class Pools:
@@ -60,15 +64,28 @@ class Pools:
             return Health(state="failed", detail="; ".join(errors))
         return Health(state="ready", detail="loaded on demand")
 
-    def probed(self, pools: list[PoolInfo]) -> None:
-        """What the server has now; what it no longer has cannot be served."""
+    def resting_ms(self, model: str) -> float | None:
+        """For how long the server wants to be left alone; None where it does not."""
+        until_ns = self._resting.get(model)
+        return None if until_ns is None else max(0.0, (until_ns - monotonic_ns()) / _NS_PER_MS)
+
+    def probed(self, pools: list[PoolInfo]) -> list[str]:
+        """What the server has now; what it no longer has cannot be served. Returns the models for
+        which there is no room."""
+        beyond = []
         for pool in pools:
             known = self._said.get(pool.model)
-            if known is None or known.identity not in (None, pool.identity):
+            if known is None and len(self._said) >= _MAX_POOLS:
+                beyond.append(pool.model)
+                continue
+            if known is None:
+                self._widths[pool.model] = Width(pool.capacity.max_seqs)
+            elif (
+                known.identity not in (None, pool.identity)
+                or known.capacity.max_seqs != pool.capacity.max_seqs
+            ):
                 # Another model under the same name: nothing that was learnt holds for it.
-                self._widths[pool.model] = Width(pool.capacity.max_seqs)
-            elif known.capacity.max_seqs != pool.capacity.max_seqs:
-                self._widths[pool.model] = Width(pool.capacity.max_seqs)
+                self._widths[pool.model] = self._widths[pool.model].anew(pool.capacity.max_seqs)
             loads = pool.loads
             if not loads and known is not None:
                 again = pool.state is PoolState.READY and known.state is not PoolState.READY
@@ -83,9 +100,11 @@ class Pools:
                 why = f"the server has no model {model} (any more)"
                 self._said[model] = structs.replace(pool, state=PoolState.FAILED, error=why)
                 self._show(model)
+        return beyond
 
     def taken_away(self, state: PoolState, why: str) -> None:
-        """The server cannot be used."""
+        """The server cannot be used. What it asked for holds no longer when it is back."""
+        self._resting.clear()
         for model, pool in list(self._said.items()):
             self._said[model] = structs.replace(pool, state=state, error=why)
             self._show(model)

@@ -4,7 +4,7 @@ import asyncio
 
 from onegate.clock import monotonic_ns
 from onegate.engines.base import EngineError, EngineUnavailable
-from onegate.engines.http.dialect import Dialect, Leaving
+from onegate.engines.http.dialect import Dialect
 from onegate.engines.http.link import HttpLink
 from onegate.engines.http.pools import Pools
 from onegate.engines.http.seats import HttpSeats, Seat
@@ -32,7 +32,7 @@ class Quarantine:
         self._confirm_ns = int(confirm_s * _NS_PER_S)
         self._asked_ns = 0
         self._wake = asyncio.Event()
-        self.ghosts: list[Leaving] = []
+        self.ghosts: list[Seat] = []
 
     def entered(self) -> None:
         """A seat has begun to leave."""
@@ -45,7 +45,10 @@ class Quarantine:
 
     def give_up(self, seats: list[Seat]) -> None:
         """These are not waited for any more; what may still run is remembered."""
-        self.ghosts += [self._seats.facts(seat, self._foreign(seat.model)) for seat in seats]
+        for seat in seats:
+            if seat.left_ns is None:
+                seat.left_ns = monotonic_ns()
+        self.ghosts += seats
 
     def forget(self) -> None:
         """The server is gone, and every ghost with it."""
@@ -54,9 +57,12 @@ class Quarantine:
     async def haunted(self) -> bool:
         """Whether something given up still runs; raises EngineErrors."""
         while self.ghosts:
-            if not await self._dialect.confirm(self._link, self.ghosts[0]):
+            ghost, *others = self.ghosts
+            # Anew each time: those beside it have their ends meanwhile.
+            facts = self._seats.facts(ghost, self._foreign(ghost.model), monotonic_ns(), others)
+            if not await self._dialect.confirm(self._link, facts):
                 return True
-            self.ghosts.pop(0)
+            self.ghosts = [seat for seat in self.ghosts if seat is not ghost]
         return False
 
     async def run(self) -> None:
@@ -77,7 +83,7 @@ class Quarantine:
 
     async def _round(self) -> None:
         for seat in self._seats.leaving():
-            facts = self._seats.facts(seat, self._foreign(seat.model))
+            facts = self._seats.facts(seat, self._foreign(seat.model), monotonic_ns(), self.ghosts)
             try:
                 gone = await self._dialect.confirm(self._link, facts)
             except EngineUnavailable:

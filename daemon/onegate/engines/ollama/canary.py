@@ -8,7 +8,7 @@ token.
 import asyncio
 
 from onegate.engines.base import EngineMalformed
-from onegate.engines.http.documents import document, encode
+from onegate.engines.http.documents import document, encode, short
 from onegate.engines.http.lines import Lines
 from onegate.engines.http.link import HttpLink
 from onegate.engines.ollama.model import Known
@@ -106,4 +106,4 @@ class _Group:
 
 def _check(line: Line) -> None:
     if line.error is not None:
-        raise EngineMalformed(f"Ollama cannot say one token: {line.error[:200]}")
+        raise EngineMalformed(f"Ollama cannot say one token: {short(line.error)}")

@@ -39,6 +39,7 @@ _NS_PER_MS = 1e6
 # Ollama itself gives up a load that makes no progress for five minutes.
 _LOAD_S = 600.0
 _CANARY_S = 10.0
+_UNNEEDED_NS = 30_000_000_000
 # Ollama answers that it unloads, and does so when nothing uses the model any more.
 _UNLOAD_LOOKS = 100
 _UNLOAD_LOOK_S = 0.1
@@ -66,9 +67,6 @@ class OllamaDialect:
         self._store = Store(config, boundary=boundary, allow_remote=allow_remote, log=log)
         # Two loads at once would evict each other, and who waits for one would wait for both.
         self._load_turn = asyncio.Lock()
-        self._embed_turns = {
-            model.model: asyncio.Semaphore(model.max_seqs) for model in config.models
-        }
         self._notices: list[EngineNotice] = []
 
     def first_pools(self) -> list[PoolInfo]:
@@ -116,12 +114,21 @@ class OllamaDialect:
         await self._store.look(link)
         if known.loaded is None:
             return True  # what is not in memory runs nothing, and a canary would load it
+        if self._can_wait(known, leaving):
+            return False
         try:
             return await has_free_seat(
                 link, known, self._keep_alive_s, others=leaving.others, within_s=_CANARY_S
             )
         except HttpStatus:
             return False  # a runner that has just died, or a full queue: the next one will tell
+
+    def _can_wait(self, known: Known, leaving: Leaving) -> bool:
+        """Beside some that run, and with other seats free, nobody needs this one yet; and as many
+        canaries as there are free seats would be in the way of whoever comes."""
+        if leaving.others in (0, known.config.max_seqs - 1):
+            return False
+        return monotonic_ns() - leaving.since_ns < _UNNEEDED_NS
 
     # --- everything else --------------------------------------------------------------------
 
@@ -130,12 +137,10 @@ class OllamaDialect:
         if known.facts is None or EMBEDDING not in known.facts.capabilities:
             raise EngineRefused(f"{known.name} makes no embeddings", path="model", unsupported=True)
         body = {**pinned(known, self._keep_alive_s), "input": request.input}
-        # Ollama would queue what comes beyond its seats, in no order but that of arrival.
-        async with self._embed_turns[request.model]:
-            try:
-                data = await link.post(EMBED, encode(body), timeout_s=self._embed_s)
-            except HttpStatus as status:
-                raise refusal(status.status, status.body) from None
+        try:
+            data = await link.post(EMBED, encode(body), timeout_s=self._embed_s)
+        except HttpStatus as status:
+            raise refusal(status.status, status.body) from None
         answer = document(data, EmbedAnswer)
         _check_vectors(answer.embeddings, len(request.input))
         return EmbedResult(
@@ -161,25 +166,29 @@ class OllamaDialect:
         if self._store.is_remote(known):
             return
         known.is_loading = True
-        async with self._load_turn:
-            try:
-                await self._store.look(link)
-                if known.loaded_as_pinned():
-                    return
-                began_ns = monotonic_ns()
-                await self._empty(link, known, self._keep_alive_s, timeout_s=_LOAD_S)
-            except EngineError as error:
-                known.error = f"{known.name} cannot be loaded: {text_of(error)}"
-                raise EngineUnavailable(known.error) from None
-            finally:
-                known.is_loading = False
-            known.took((monotonic_ns() - began_ns) / _NS_PER_MS)
+        try:
+            async with self._load_turn:
+                await self._load(link, known)
+        finally:
+            known.is_loading = False
+
+    async def _load(self, link: HttpLink, known: Known) -> None:
+        try:
             await self._store.look(link)
-            if not known.loaded_as_pinned():
-                raise EngineUnavailable(
-                    f"Ollama says that it has loaded {known.name} and does not list it: it may "
-                    "have another name of the same weights in memory, or another context"
-                )
+            if known.loaded_as_pinned():
+                return
+            began_ns = monotonic_ns()
+            await self._empty(link, known, self._keep_alive_s, timeout_s=_LOAD_S)
+        except EngineError as error:
+            known.error = f"{known.name} cannot be loaded: {text_of(error)}"
+            raise EngineUnavailable(known.error) from None
+        known.took((monotonic_ns() - began_ns) / _NS_PER_MS)
+        await self._store.look(link)
+        if not known.loaded_as_pinned():
+            raise EngineUnavailable(
+                f"Ollama says that it has loaded {known.name} and does not list it: it may have "
+                "another name of the same weights in memory, or another context"
+            )
 
     async def unload(self, link: HttpLink, model: str) -> None:
         """By an empty prompt that is kept for no time; returns when it is out of memory."""

@@ -1,6 +1,7 @@
 """The answer to one request, from events to items."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -47,11 +48,18 @@ class StreamDecoder:
     the prompt is must not be let exceed in silence; with `fits` the output is what is left of it.
 
     Where the server does not say what was used, tokens are those that came, and the prompt is
-    estimated from its `prompt_bytes`.
+    estimated from its `prompt_bytes`; no prompt is longer than the context. With `top_logprobs`
+    None nobody asked for log-probabilities, and none are passed on; else so many alternatives.
     """
 
     def __init__(
-        self, *, prompt_bytes: int, max_tokens: int, limit_tok: int, fits: bool = False
+        self,
+        *,
+        prompt_bytes: int,
+        max_tokens: int,
+        limit_tok: int,
+        fits: bool = False,
+        top_logprobs: int | None = None,
     ) -> None:
         self._events = Events()
         self._reader = msgspec.json.Decoder(Piece)
@@ -59,6 +67,7 @@ class StreamDecoder:
         self._max_tokens = max_tokens
         self._limit_tok = limit_tok
         self._fits = fits
+        self._top_logprobs = top_logprobs
         self._calls = ToolCalls()
         self._accepted = False
         self._n_tok = 0
@@ -121,7 +130,9 @@ class StreamDecoder:
         delta = choice.delta
         if self._reason is not None and _says(choice):
             raise EngineMalformed("the engine goes on behind its own end")
-        logprobs = _logprobs(choice.logprobs)
+        logprobs = None
+        if self._top_logprobs is not None:
+            logprobs = _logprobs(choice.logprobs, self._top_logprobs)
         text = choice.text if delta is None else delta.content
         thought = None if delta is None else delta.reasoning_content or delta.reasoning
         if thought:
@@ -170,6 +181,7 @@ class StreamDecoder:
         details = usage.prompt_tokens_details
         cached_tok = self._cached_tok if details is None else details.cached_tokens
         prompt_tok = usage.prompt_tokens or 1 + self._prompt_bytes // _BYTES_PER_TOK
+        prompt_tok = min(prompt_tok, self._limit_tok)
         yield Finished(
             finish_reason=reason,
             usage=Usage(prompt_tok=prompt_tok, output_tok=output_tok),
@@ -186,10 +198,11 @@ class StreamDecoder:
 
 def _says(choice: Choice) -> bool:
     delta = choice.delta or Delta()
-    return bool(choice.text or delta.content or delta.tool_calls or delta.reasoning_content)
+    thought = delta.reasoning_content or delta.reasoning
+    return bool(choice.text or delta.content or delta.tool_calls or thought)
 
 
-def _logprobs(found: Logprobs | None) -> list[TokenLogprob] | None:
+def _logprobs(found: Logprobs | None, top: int) -> list[TokenLogprob] | None:
     if found is None:
         return None
     if found.content:
@@ -197,8 +210,8 @@ def _logprobs(found: Logprobs | None) -> list[TokenLogprob] | None:
             TokenLogprob(
                 token=piece.token,
                 logprob=piece.logprob,
-                top=[TopLogprob(token=a.token, logprob=a.logprob) for a in piece.top_logprobs]
-                if piece.top_logprobs
+                top=[TopLogprob(token=a.token, logprob=a.logprob) for a in piece.top_logprobs[:top]]
+                if piece.top_logprobs and top
                 else None,
             )
             for piece in found.content
@@ -209,9 +222,13 @@ def _logprobs(found: Logprobs | None) -> list[TokenLogprob] | None:
             TokenLogprob(
                 token=token,
                 logprob=logprob,
-                top=[TopLogprob(token=t, logprob=v) for t, v in top.items()] if top else None,
+                top=[TopLogprob(token=t, logprob=v) for t, v in islice(others.items(), top)]
+                if others and top
+                else None,
             )
-            for token, logprob, top in zip(found.tokens, found.token_logprobs, tops, strict=False)
+            for token, logprob, others in zip(
+                found.tokens, found.token_logprobs, tops, strict=False
+            )
             if logprob is not None
         ]
     return None

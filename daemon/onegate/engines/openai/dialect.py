@@ -14,27 +14,31 @@ from onegate.engines.base import (
     EngineMalformed,
     EngineRefused,
     EngineRequest,
-    EngineSnapshot,
     EngineUnavailable,
     PoolInfo,
     TokenCount,
 )
-from onegate.engines.http.dialect import Call, Leaving, Watched
+from onegate.engines.http.dialect import Call, Leaving, Phase, Watched
 from onegate.engines.http.documents import document
 from onegate.engines.http.link import HttpLink, HttpStatus
 from onegate.engines.openai.decoder import StreamDecoder
+from onegate.engines.openai.figures import Figures, figures, takes_priority
 from onegate.engines.openai.flavours import NONE, Flavour
 from onegate.engines.openai.refusal import refusal_of
 from onegate.engines.openai.shapes import Embedded, LlamaTokens, Rendered, VllmTokens
-from onegate.engines.openai.survey import Survey, figures, pools_of, survey, takes_priority
+from onegate.engines.openai.survey import Survey, pools_of, survey
 from onegate.engines.openai.wording import call_of, messages_of, tools_of
-from onegate.protocol.content import Message, Tool, Usage
+from onegate.protocol.content import Message, Params, Tool, Usage
 
 _NS_PER_S = 1_000_000_000
 # One look serves every seat that leaves at the same moment.
 _FRESH_NS = 50_000_000
 # Where nothing shows what runs: what a server needs at most to see that a connection was closed.
 _BLIND_NS = 2 * _NS_PER_S
+# vLLM lets go of whatever was left within 0.5 s, llama-server of what it was sending within 0.05 s.
+# What their figures show longer than this is somebody else's, who came since the last look.
+_SURELY_NS = 5 * _NS_PER_S
+_PRIORITY_AGAIN_NS = 60 * _NS_PER_S
 _EMBED_S = 120.0
 
 
@@ -56,8 +60,12 @@ class OpenAiDialect:
         self._priority = False
         # For which server, in which version, the above was found out.
         self._asked: tuple[str, str | None] | None = None
-        self._counts: dict[str | None, EngineSnapshot] = {}
+        self._asked_ns = 0
+        self._models: list[str] = []
+        self._figures = Figures()
         self._counted_ns = -_FRESH_NS
+        # Of each request that leaves: the tasks that ran when it was first asked for and still do.
+        self._suspects: dict[int, frozenset[int]] = {}
 
     @property
     def flavour(self) -> Flavour:
@@ -66,25 +74,34 @@ class OpenAiDialect:
 
     async def probe(self, link: HttpLink) -> list[PoolInfo]:
         self._asked = None
+        self._asked_ns = 0
+        self._suspects.clear()
         return await self._pools(link)
 
     async def watch(self, link: HttpLink) -> Watched:
         pools = await self._pools(link)
-        counts = await self._count(link)
-        snapshots = [
-            msgspec.structs.replace(counts[key], model=pool.model)
-            for pool in pools
-            if (key := self._key(pool.model, counts)) in counts
-        ]
-        return Watched(pools=pools, snapshots=snapshots)
+        seen = (await self._count(link)).of
+        return Watched(pools=pools, snapshots=[seen[m] for m in self._models if m in seen])
 
     async def _pools(self, link: HttpLink) -> list[PoolInfo]:
         found: Survey = await survey(link, self._config)
-        if (found.flavour.name, found.version) != self._asked:
-            self._priority = await takes_priority(link, found.flavour, found.models[0].id)
-            self._asked = (found.flavour.name, found.version)
+        await self._ask_priority(link, found)
         self._flavour = found.flavour
-        return pools_of(found, self._config, boundary=self._boundary, priority=self._priority)
+        pools = pools_of(found, self._config, boundary=self._boundary, priority=self._priority)
+        self._models = [pool.model for pool in pools]
+        return pools
+
+    async def _ask_priority(self, link: HttpLink, found: Survey) -> None:
+        asked = (found.flavour.name, found.version)
+        now_ns = monotonic_ns()
+        if asked == self._asked or (
+            self._asked_ns and now_ns - self._asked_ns < _PRIORITY_AGAIN_NS
+        ):
+            return
+        said = await takes_priority(link, found.flavour, found.models[0].id)
+        self._priority = said is True
+        self._asked = None if said is None else asked
+        self._asked_ns = now_ns if said is None else 0
 
     def call(self, request: EngineRequest, pool: PoolInfo) -> Call:
         return call_of(request, pool, self._flavour, priority=self._priority)
@@ -95,28 +112,42 @@ class OpenAiDialect:
             max_tokens=request.max_tokens,
             limit_tok=pool.capacity.max_context_tok,
             fits=request.fit_max_tokens,
+            top_logprobs=_top_logprobs(request.params),
         )
 
     def refusal(self, status: int, body: bytes, retry_after_ms: float | None) -> EngineError:
         return refusal_of(status, body, retry_after_ms)
 
     async def confirm(self, link: HttpLink, leaving: Leaving) -> bool:
-        counts = await self._count(link)
-        seen = counts.get(self._key(leaving.model, counts))
+        found = await self._count(link)
+        gone = self._is_gone(leaving, found)
+        if gone:
+            self._suspects.pop(leaving.id, None)
+        return gone
+
+    def _is_gone(self, leaving: Leaving, found: Figures) -> bool:
+        left_ns = monotonic_ns() - leaving.since_ns
+        seen = found.of.get(leaving.model)
         if seen is None or seen.seats_used is None:
-            return monotonic_ns() - leaving.since_ns > _BLIND_NS
-        inside = seen.seats_used + (seen.waiting or 0)
-        return inside - leaving.foreign <= leaving.others
+            return left_ns > _BLIND_NS
+        if seen.seats_used + (seen.waiting or 0) - leaving.foreign <= leaving.others:
+            return True
+        if left_ns > _SURELY_NS and (
+            self._flavour.counts == "vllm" or leaving.phase is Phase.DECODE
+        ):
+            return True
+        if found.tasks is None or seen.waiting:
+            return False
+        # Whoever has come since is not the one that left.
+        suspects = self._suspects.get(leaving.id, found.tasks) & found.tasks
+        self._suspects[leaving.id] = suspects
+        return len(suspects) - leaving.foreign <= leaving.older
 
-    async def _count(self, link: HttpLink) -> dict[str | None, EngineSnapshot]:
+    async def _count(self, link: HttpLink) -> Figures:
         if monotonic_ns() - self._counted_ns >= _FRESH_NS:
-            self._counts = dict(await figures(link, self._flavour))
+            self._figures = await figures(link, self._flavour, self._models)
             self._counted_ns = monotonic_ns()
-        return self._counts
-
-    def _key(self, model: str, counts: dict[str | None, EngineSnapshot]) -> str | None:
-        """A figure of the whole server is that of its only model."""
-        return model if model in counts else None
+        return self._figures
 
     async def embed(self, link: HttpLink, request: EmbedRequest) -> EmbedResult:
         body = {"model": request.model, "input": request.input, "encoding_format": "float"}
@@ -178,6 +209,12 @@ class OpenAiDialect:
             return await link.post(path, msgspec.json.encode(body), timeout_s=timeout_s)
         except HttpStatus as status:
             raise refusal_of(status.status, status.body, status.retry_after_ms) from status
+
+
+def _top_logprobs(params: Params) -> int | None:
+    if params.logprobs is not True:
+        return None
+    return params.top_logprobs if isinstance(params.top_logprobs, int) else 0
 
 
 def _prompt_bytes(request: EngineRequest) -> int:

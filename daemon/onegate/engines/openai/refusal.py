@@ -10,6 +10,7 @@ from onegate.engines.base import (
     EngineTooLarge,
     EngineUnavailable,
 )
+from onegate.engines.http.dialect import Overlong
 from onegate.engines.http.documents import document, short
 from onegate.engines.openai.shapes import ErrorAnswer, ErrorBody
 
@@ -18,6 +19,7 @@ _MAX_TOK = 1_000_000_000
 # vLLM's sentence, which holds the numbers that its fields do not.
 _CONTEXT = re.compile(r"maximum context length (?:is|of) (\d{1,9}) tokens")
 _ASKED = re.compile(r"(?:requested|has|contains at least|contains) (\d{1,9}) (?:\w+ )?tokens")
+_PROMPT = re.compile(r"(?:has|contains at least|contains) (\d{1,9}) input tokens")
 
 
 def refusal_of(status: int, body: bytes, retry_after_ms: float | None) -> EngineError:
@@ -81,8 +83,10 @@ def _too_large(said: ErrorBody) -> EngineTooLarge | None:
         return None
     limit_tok = int(limit[1])
     asked = [int(found) for found in _ASKED.findall(said.message or "")]
-    need_tok = max([*asked, limit_tok + 1])
-    return EngineTooLarge(need_tok=min(need_tok, _MAX_TOK), limit_tok=limit_tok)
+    need_tok = min(max([*asked, limit_tok + 1]), _MAX_TOK)
+    if (prompt := _PROMPT.search(said.message or "")) is not None:
+        return Overlong(need_tok=need_tok, limit_tok=limit_tok, prompt_tok=int(prompt[1]))
+    return EngineTooLarge(need_tok=need_tok, limit_tok=limit_tok)
 
 
 def _text(said: ErrorBody) -> str:

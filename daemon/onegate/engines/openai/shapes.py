@@ -173,9 +173,10 @@ class Props(Struct):
 
 
 class Slot(Struct):
-    """One of llama-server's `/slots`."""
+    """One of llama-server's `/slots`. Tasks are numbered as they come."""
 
     is_processing: bool = False
+    id_task: int | None = None
 
 
 class Version(Struct):

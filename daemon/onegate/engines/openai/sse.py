@@ -24,7 +24,7 @@ class Events:
             data = line[5:]
             if data.startswith(b" "):
                 data = data[1:]
-            self._n_bytes += len(data)
+            self._n_bytes += len(data) + 1  # an empty one is kept as well
             if self._n_bytes > MAX_LINE_BYTES:
                 raise EngineMalformed(f"an event is longer than {MAX_LINE_BYTES} bytes")
             self._data.append(data)

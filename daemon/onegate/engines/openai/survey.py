@@ -1,7 +1,7 @@
-"""What a server is, which models it has, and what it is doing."""
+"""What a server is, and which models it has."""
 
 import hashlib
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,24 +11,23 @@ from onegate.config import OpenAiConfig, OpenAiPool
 from onegate.engines.base import (
     EngineBroke,
     EngineCapacity,
-    EngineError,
-    EngineMalformed,
-    EngineSnapshot,
     EngineUnavailable,
     Feature,
     PoolInfo,
     PoolState,
 )
-from onegate.engines.http.documents import document
+from onegate.engines.http.documents import document, short
 from onegate.engines.http.link import HttpLink, HttpStatus
 from onegate.engines.openai.exposition import gauges
 from onegate.engines.openai.flavours import FLAVOURS, NONE, Flavour, recognised
-from onegate.engines.openai.shapes import Listed, ModelList, Props, Slot, Version
+from onegate.engines.openai.shapes import Listed, ModelList, Props, Version
 from onegate.protocol.content import Identity
 
 T = TypeVar("T")
 
 _MAX_POOLS = 64
+_MAX_NAME_CHARS = 256
+_COUNT = re.compile(r"[0-9]{1,12}")
 # Where neither the owner nor the server says.
 _SEATS = 4
 _CONTEXT_TOK = 4096
@@ -56,14 +55,14 @@ async def survey(link: HttpLink, config: OpenAiConfig) -> Survey:
     if config.flavour == "auto":
         flavour = recognised(owners, props is not None)
     if props is not None:
-        return Survey(flavour, models, props, version=props.build_info)
+        return Survey(flavour, models, props, version=_version(props.build_info))
     if flavour.counts != "vllm":
         return Survey(flavour, models)
     version = await _optional(link, "/version", Version)
     return Survey(
         flavour,
         models,
-        version=None if version is None else version.version,
+        version=None if version is None else _version(version.version),
         kv_tok=await _vllm_cache(link),
     )
 
@@ -84,7 +83,9 @@ async def _models(link: HttpLink, config: OpenAiConfig) -> list[Listed]:
         raise EngineBroke(
             f"{status}. Correct base_url, or name its models in [[engine.openai.pools]]"
         ) from status
-    models = document(data, ModelList).data
+    # A name that no client could say is nobody's model; one that is said twice is one.
+    listed = {row.id: row for row in document(data, ModelList).data if _is_name(row.id)}
+    models = list(listed.values())
     if not models:
         raise EngineBroke("the server lists no model in /v1/models")
     if len(models) > _MAX_POOLS and not config.pools:
@@ -92,6 +93,14 @@ async def _models(link: HttpLink, config: OpenAiConfig) -> list[Listed]:
             f"the server lists {len(models)} models: name those to serve in [[engine.openai.pools]]"
         )
     return models
+
+
+def _version(said: str | None) -> str | None:
+    return short(said) if said else None
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= _MAX_NAME_CHARS and name.isprintable()
 
 
 async def _optional(link: HttpLink, path: str, shape: type[T]) -> T | None:
@@ -109,8 +118,10 @@ async def _vllm_cache(link: HttpLink) -> int | None:
         return None
     for labels, _ in found.get("vllm:cache_config_info", ()):
         blocks, size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
-        if blocks.isdigit() and size.isdigit() and 0 < int(blocks) * int(size) < 2**32:
-            return int(blocks) * int(size)
+        if _COUNT.fullmatch(blocks) and _COUNT.fullmatch(size):
+            kv_tok = int(blocks) * int(size)
+            if 0 < kv_tok < 2**32:
+                return kv_tok
     return None
 
 
@@ -217,72 +228,3 @@ def _identity(found: Survey, model: Listed, boundary: str) -> Identity:
         if boundary == "local"
         else "unknown",
     )
-
-
-# --- what it does now ---------------------------------------------------------------------------
-
-
-async def figures(link: HttpLink, flavour: Flavour) -> Mapping[str | None, EngineSnapshot]:
-    """Running and waiting requests by model, under None where they are the whole server's. Empty
-    where the server does not say. Raises EngineErrors."""
-    try:
-        if flavour.counts == "slots":
-            return {None: await _slots(link)}
-        if flavour.counts == "vllm":
-            return _vllm(await link.get("/metrics"))
-    except HttpStatus:
-        return {}
-    return {}
-
-
-async def _slots(link: HttpLink) -> EngineSnapshot:
-    slots = document(await link.get("/slots"), list[Slot])
-    deferred: int | None = None
-    try:
-        name = "llamacpp:requests_deferred"
-        for _, value in gauges(await link.get("/metrics"), {name}).get(name, ()):
-            deferred = int(value)
-    except (HttpStatus, EngineMalformed):
-        deferred = None  # it was started without --metrics
-    return EngineSnapshot(
-        model="", seats_used=sum(slot.is_processing for slot in slots), waiting=deferred
-    )
-
-
-def _vllm(text: bytes) -> dict[str | None, EngineSnapshot]:
-    names = {
-        "vllm:num_requests_running": "seats_used",
-        "vllm:num_requests_waiting": "waiting",
-    }
-    sums: dict[str, dict[str, int]] = {}
-    for name, rows in gauges(text, set(names)).items():
-        for labels, value in rows:
-            # Several engines behind one server are one pool.
-            counted = sums.setdefault(labels.get("model_name", ""), {})
-            counted[names[name]] = counted.get(names[name], 0) + int(value)
-    return {
-        model: EngineSnapshot(
-            model=model, seats_used=counted.get("seats_used"), waiting=counted.get("waiting")
-        )
-        for model, counted in sums.items()
-    }
-
-
-async def takes_priority(link: HttpLink, flavour: Flavour, model: str) -> bool:
-    """Whether the server orders what waits by a priority: it is asked for one token with one.
-
-    Only a yes counts; a server that refuses, is busy or late gets none.
-    """
-    if flavour.priority is None:
-        return False
-    body = {
-        "model": model,
-        "prompt": "a",
-        "max_tokens": 1,
-        "priority": 1 if flavour.name == "vllm" else 0.5,
-    }
-    try:
-        await link.post("/v1/completions", msgspec.json.encode(body), timeout_s=10.0)
-    except EngineError:
-        return False
-    return True

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from onegate.engines.base import (
     Accepted,
+    EmbedResult,
     EngineBroke,
     EngineCapacity,
     EngineChunk,
@@ -14,7 +15,8 @@ from onegate.engines.base import (
     PoolState,
     Reservation,
 )
-from onegate.engines.http.dialect import Call, Watched
+from onegate.engines.http.dialect import Call, Overlong, Watched
+from onegate.engines.http.link import NobodyThere
 from onegate.engines.http.settings import HttpSettings
 from onegate.protocol.content import FinishReason, Usage
 
@@ -41,6 +43,7 @@ class FakeLink:
     def __init__(self):
         self.lines = asyncio.Queue()
         self.refusal = None
+        self.refusals = []
         self.open_now = 0
         self.opened = 0
 
@@ -48,6 +51,8 @@ class FakeLink:
     async def open(self, method, path, body, headers):
         if self.refusal is not None:
             raise self.refusal
+        if self.refusals:
+            raise self.refusals.pop(0)
         self.open_now += 1
         self.opened += 1
         try:
@@ -101,30 +106,43 @@ class FakeDialect:
         self.decoder_error = None
         self.watched = Watched()
         self.confirmed = []
+        self.called = []
+        self.embeds = self.most_embeds = 0
+        self.embed_go = asyncio.Event()
 
     async def probe(self, link):
         self.probes += 1
         if not self.there:
-            raise EngineUnavailable("nobody is there")
+            raise NobodyThere("nobody is there")
         return self.pools
 
     async def watch(self, link):
         if not self.there:
-            raise EngineUnavailable("nobody is there")
+            raise NobodyThere("nobody is there")
         return self.watched
 
     def call(self, request, pool):
+        self.called.append(request)
         return Call("/x", b"{}")
 
     def decoder(self, request, pool):
         return FakeDecoder(self)
 
     def refusal(self, status, body, retry_after_ms):
+        if status == 400:
+            return Overlong(need_tok=11, limit_tok=10, prompt_tok=int(body))
         return EngineUnavailable("busy", retry_after_ms=retry_after_ms)
 
     async def confirm(self, link, leaving):
         self.confirmed.append(leaving)
         return self.gone
+
+    async def embed(self, link, request):
+        self.embeds += 1
+        self.most_embeds = max(self.most_embeds, self.embeds)
+        await self.embed_go.wait()
+        self.embeds -= 1
+        return EmbedResult(vectors=[[1.0]], usage=Usage(prompt_tok=1, output_tok=0))
 
     async def load(self, link, model):
         raise EngineBroke("it does not load")

@@ -118,3 +118,93 @@ def test_what_is_not_said_is_not_known():
     assert width.foreign is None
     assert not width.first(99, 0)
     width.ended(99, 0)
+
+
+def test_a_server_that_turns_away_the_only_one_says_nothing_of_its_width():
+    width = Width(8)
+    width.sent(1, 1, 0)
+    assert not width.refused(S)
+    assert width.limit == 8
+
+
+def test_no_fewer_than_were_seen_to_run_together_of_late():
+    width = Width(8)
+    for id in range(4):
+        width.sent(id, 1, 0)
+        width.first(id, S)
+    for id in range(3):
+        width.ended(id, 2 * S)
+    width.sent(9, 1, 3 * S)
+    assert width.refused(3 * S)
+    assert width.limit == 4
+    assert width.refused(62 * S)
+    assert width.limit == 1
+
+
+def test_one_whose_connection_is_closed_runs_beside_nobody():
+    width = Width(4)
+    width.sent(1, 1, 0)
+    width.first(1, S)
+    width.left(1)
+    width.left(99)
+    width.sent(2, 1, S)
+    width.first(2, S)
+    assert width.refused(S)
+    assert width.limit == 1
+
+
+def test_the_servers_word_counts_for_more_than_what_times_look_like():
+    for says, expected in ((True, 16), (False, 3)):
+        sim = Sim(16, 3)
+        sim.alone()
+        sim.width.observed(1, 0 if says else None, sim.now_ns)
+        for _ in range(3):
+            sim.batch(sim.width.limit)
+        assert sim.width.limit == expected
+
+
+def test_prompts_that_are_read_side_by_side_wait_for_nobody():
+    """Four seats and four prompts of a second at once: each takes four seconds, and now and then
+    somebody's short answer ends meanwhile."""
+    width = Width(4)
+    width.sent(0, 100, 0)
+    width.first(0, S)
+    width.ended(0, 2 * S)
+    now_ns = 10 * S
+    for i in range(10, 130, 4):
+        ids = range(i, i + 4)
+        for id in ids:
+            width.sent(id, 100, now_ns)
+        for k, id in enumerate(ids):
+            width.first(id, now_ns + 4 * S + k * MS)
+            width.ended(id, now_ns + 4 * S + k * MS)
+        now_ns += 5 * S
+    assert width.limit == 4
+
+
+def test_a_long_prompt_that_began_long_ago_has_a_seat():
+    """Two of three seats read long prompts; what passes through the third is not slowed by them."""
+    sim = Width(9)
+    sim.sent(0, 100, 0)
+    sim.first(0, 100 * MS)
+    sim.ended(0, 200 * MS)
+    sim.sent(1, 10**6, S)
+    sim.sent(2, 10**6, S)
+    now_ns = S
+    for id in range(10, 40):
+        sim.sent(id, 100, now_ns)
+    for id in range(10, 40):
+        sim.first(id, now_ns + 100 * MS)
+        now_ns += S
+        sim.ended(id, now_ns)
+    assert sim.limit == 3
+
+
+def test_of_one_that_says_nothing_others_may_be_the_reason():
+    width = Width(3)
+    width.sent(1, 1, 0)
+    width.sent(2, 1, 0)
+    width.refused(S)
+    assert "unless somebody else" in width.finding
+    width.observed(1, 0, S)
+    assert width.finding.endswith("max_seqs = 1")

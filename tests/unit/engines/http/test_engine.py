@@ -6,6 +6,8 @@ import pytest_asyncio
 from tests.unit.engines.http.fakes import SETTINGS, FakeDialect, FakeLink, pool_of, until
 
 from onegate.engines.base import (
+    Accepted,
+    EmbedRequest,
     EngineBroke,
     EngineChunk,
     EngineLost,
@@ -19,6 +21,7 @@ from onegate.engines.base import (
 )
 from onegate.engines.http.engine import HttpEngine
 from onegate.engines.http.link import HttpStatus
+from onegate.tasks import Tasks
 
 
 class World:
@@ -130,9 +133,10 @@ async def test_a_server_that_dies(world):
     await anext(stream)
     world.dialect.there = False
     world.feed(EngineBroke("cut"))
-    with pytest.raises(EngineBroke, match="cut"):
+    with pytest.raises(EngineBroke, match="nobody is there"):
         await anext(stream)
-    await until(lambda: world.told() == {1: 1})
+    # So that whoever reads it knows that the seat is gone as well, and may ask again.
+    assert world.told() == {1: 1}
     assert any(isinstance(event, EngineLost) for event in world.events)
     world.dialect.there = True
     await until(lambda: world.engine.health().state == "ready")
@@ -160,6 +164,18 @@ async def test_a_bug_of_ours_ends_one_request_and_is_logged_without_its_text(wor
     assert "secret" not in "".join(world.log)
 
 
+async def test_a_bug_before_anything_is_sent_frees_the_seat_as_well(world):
+    def call(request, pool):
+        raise KeyError("secret")
+
+    world.dialect.call = call
+    with pytest.raises(EngineBroke, match="KeyError"):
+        await anext(world.generate())
+    assert world.told() == {1: 1}
+    assert any("KeyError" in line for line in world.log)
+    assert "secret" not in "".join(world.log)
+
+
 async def test_loads_and_unloads(world):
     with pytest.raises(EngineUnavailable, match="does not load"):
         await world.engine.load("m")
@@ -168,6 +184,53 @@ async def test_loads_and_unloads(world):
     with pytest.raises(EngineUnavailable):
         await world.engine.load("other")
     await world.engine.unload("m")
+
+
+async def test_an_embedding_takes_a_seat_of_its_own(world):
+    """Two seats: with one request inside, one embedding at a time, and nobody is turned away."""
+    stream = world.generate()
+    world.feed(b"a")
+    await anext(stream)
+    tasks = Tasks(lambda name, error: world.log.append(str(error)))
+    for id in (50, 51):
+        ask = EmbedRequest(id=id, model="m", input=["x"])
+        tasks.spawn(world.engine.embed(ask), name="embed")
+    await until(lambda: world.dialect.embeds == 1)
+    beside = world.generate()
+    second = tasks.spawn(anext(beside), name="second")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert world.link.opened == 1
+    world.dialect.embed_go.set()
+    await until(lambda: world.link.opened == 2)
+    world.feed(b"f", b"a", b"f", b"f")
+    async for _ in stream:
+        pass
+    await until(lambda: len(tasks) == 0)
+    assert isinstance(second.result(), Accepted | Finished)
+    assert world.dialect.most_embeds == 1
+
+
+async def test_a_server_that_wants_rest_says_how_long_to_the_next_one(world):
+    world.engine._pools.rest("m", 60_000.0)
+    with pytest.raises(EngineUnavailable, match="left alone") as resting:
+        await anext(world.generate())
+    assert 0 < resting.value.retry_after_ms <= 60_000.0
+
+
+async def test_a_closed_engine_looks_no_more():
+    world = World(pool_of())
+    await world.start()
+    await world.engine.aclose(1.0)
+    looks = []
+
+    async def watch(link):
+        looks.append(link)
+
+    world.dialect.watch = watch
+    with pytest.raises(EngineUnavailable, match="stopped"):
+        await world.engine.load("m")
+    assert looks == []
 
 
 async def test_stopped_and_never_started():

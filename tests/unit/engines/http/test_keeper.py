@@ -1,6 +1,7 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
 from msgspec import structs
 from tests.unit.engines.http.fakes import SETTINGS, FakeDialect, pool_of, until
 from tests.unit.engines.http.test_seats import seat_of
@@ -152,3 +153,70 @@ async def test_looks_that_fail_are_forgiven_while_something_comes():
             await asyncio.sleep(0.01)
         await until(lambda: bool(watch.lost()))
         assert set(watch.log) == {"late"}
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_a_server_that_turns_a_look_away_is_not_gone_while_something_comes(busy):
+    async with Watch() as watch:
+        looks = []
+
+        async def away(link):
+            looks.append(1)
+            raise EngineUnavailable("busy")
+
+        watch.dialect.watch = away
+        if busy:
+            seat = seat_of(1)
+            watch.seats.enter(seat)
+            for _ in range(2):
+                before = len(looks)
+                seat.moved_ns = monotonic_ns()
+                watch.keeper.doubt()
+                await until(lambda before=before: len(looks) > before)
+            assert watch.lost() == []
+        else:
+            watch.keeper.doubt()
+            await until(lambda: bool(watch.lost()))
+            assert len(looks) == 1
+
+
+async def test_what_was_in_a_server_that_fell_silent_may_still_run_in_there():
+    async with Watch() as watch:
+
+        async def late(link):
+            raise EngineBroke("late")
+
+        watch.dialect.watch = late
+        watch.dialect.gone = False
+        watch.seats.enter(moved(seat_of(1), 0))
+        for _ in range(3):
+            watch.keeper.doubt()
+            await asyncio.sleep(0.01)
+        await until(lambda: bool(watch.lost()))
+        await until(lambda: bool(watch.dialect.confirmed))
+        assert watch.pools.get("m").state is not PoolState.READY
+        watch.dialect.gone = True
+        await until(lambda: watch.pools.get("m").state is PoolState.READY)
+
+
+async def test_whose_connection_was_cut_hears_what_a_look_has_shown():
+    for there in (True, False):
+        async with Watch() as watch:
+            seat = moved(seat_of(1, left_ns=monotonic_ns()), monotonic_ns())
+            seat.broke = EngineBroke("cut")
+            watch.seats.enter(seat)
+            watch.dialect.there = there
+            watch.keeper.doubt()
+            with pytest.raises(EngineBroke, match="cut" if there else "nobody is there"):
+                await anext(seat.stream)
+            assert bool(watch.lost()) is not there
+
+
+async def test_a_server_with_another_model_at_every_look_has_an_end_of_them(monkeypatch):
+    monkeypatch.setattr("onegate.engines.http.pools._MAX_POOLS", 2)
+    async with Watch() as watch:
+        for name in ("b", "c", "d"):
+            watch.keeper._learn([pool_of(name)])
+        assert [pool.model for pool in watch.pools.all()] == ["m", "b"]
+        assert len(watch.log) == 2
+        assert "model, c," in watch.log[0]

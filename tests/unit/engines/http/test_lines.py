@@ -39,7 +39,14 @@ def test_a_line_in_pieces_is_not_kept_beyond_its_bound():
 
 
 def test_all_of_it_has_a_bound():
-    lines = Lines(max_total_bytes=10)
+    lines = Lines(max_total_bytes=44)
     lines.feed(b"12345\n")
-    with pytest.raises(EngineMalformed, match="10 bytes"):
-        lines.feed(b"6789\n")
+    with pytest.raises(EngineMalformed, match="44 bytes"):
+        lines.feed(b"6789012")
+
+
+def test_empty_lines_cost_something_too():
+    lines = Lines(max_total_bytes=330)
+    assert lines.feed(b"\n" * 10) == [b""] * 10
+    with pytest.raises(EngineMalformed, match="330 bytes"):
+        lines.feed(b"\n")

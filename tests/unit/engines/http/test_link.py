@@ -1,16 +1,24 @@
+import errno
 import socket
+import ssl
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
+from onegate.engines.base import EngineUnavailable
 from onegate.engines.http.boundary import AddressRefused, parse_address
 from onegate.engines.http.link import (
     HttpLink,
     HttpStatus,
+    NobodyThere,
     _Away,
     _local_socket,
     _LocalResolver,
     retry_after_ms,
 )
+
+KEY = ConnectionKey("box", 1, False, True, None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -24,11 +32,16 @@ from onegate.engines.http.link import (
         ("1.5", None),
         ("²", None),
         ("1" * 30, None),
-        ("Fri, 31 Dec 1999 23:59:59 GMT", None),
+        ("Thu, 01 Jan 1970 00:00:30 GMT", 20_000),
+        ("Thu, 01 Jan 1970 00:00:05 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400_000),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
+        ("Thu, 01 Jan 1970 00:00:30 CET", None),
+        ("tomorrow GMT", None),
     ],
 )
 def test_when_to_come_back(text, expected):
-    assert retry_after_ms(text) == expected
+    assert retry_after_ms(text, 10_000) == expected
 
 
 def test_a_status_says_what_the_server_said_in_one_line():
@@ -60,6 +73,43 @@ async def test_a_name_that_leads_away_is_not_resolved(monkeypatch):
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", away)
     with pytest.raises(_Away, match=r"box is 192\.0\.2\.1"):
         await _LocalResolver().resolve("box", 80)
+
+
+@pytest.mark.parametrize(
+    ("number", "certain"),
+    [
+        (errno.ECONNREFUSED, True),
+        (errno.ENOENT, True),
+        (errno.EMFILE, False),
+        (errno.EADDRNOTAVAIL, False),
+        (errno.EAGAIN, False),
+    ],
+)
+def test_what_says_for_certain_that_nobody_is_there(number, certain):
+    link = HttpLink(parse_address("http://127.0.0.1:1"), connect_s=1.0)
+    error = aiohttp.ClientConnectorError(KEY, OSError(number, "why"))
+    said = link._not_asked(error)
+    assert isinstance(said, NobodyThere) is certain
+    assert isinstance(said, EngineUnavailable)
+    assert "why" in str(said)
+
+
+def test_a_name_that_is_none_and_a_server_without_tls():
+    link = HttpLink(parse_address("https://box:1"), connect_s=1.0)
+    no_name = aiohttp.ClientConnectorDNSError(KEY, OSError(-2, "unknown"))
+    assert "box is no name" in str(link._not_asked(no_name))
+    no_tls = aiohttp.ClientConnectorSSLError(KEY, ssl.SSLError(1, "wrong version"))
+    assert "does not speak TLS" in str(link._not_asked(no_tls))
+    for error in (no_name, no_tls):
+        assert not isinstance(link._not_asked(error), NobodyThere)
+
+
+async def test_a_closed_link_opens_nothing_more():
+    link = HttpLink(parse_address("http://127.0.0.1:9"), connect_s=1.0)
+    await link.aclose()
+    with pytest.raises(EngineUnavailable, match="stopped"):
+        await link.get("/")
+    assert link._session is None
 
 
 async def test_a_remote_address_is_refused_before_anything_is_sent():

@@ -81,3 +81,33 @@ def test_a_server_that_is_away():
     assert pools.health().detail == "gone"
     pools.probed([pool_of()])
     assert pools.get("m").loads == 2
+
+
+def test_what_a_server_asked_for_ends_with_it(monkeypatch):
+    monkeypatch.setattr("onegate.engines.http.pools.monotonic_ns", lambda: 10**9)
+    pools, _ = make()
+    pools.probed([pool_of()])
+    assert pools.resting_ms("m") is None
+    pools.rest("m", 5000.0)
+    assert pools.resting_ms("m") == 5000.0
+    pools.taken_away(PoolState.LOADING, "gone")
+    pools.probed([pool_of()])
+    assert pools.get("m").state is PoolState.READY
+
+
+def test_who_is_inside_is_known_to_the_next_model_of_that_name():
+    pools, _ = make()
+    pools.probed([pool_of(max_seqs=2)])
+    pools.width("m").sent(1, 1, 0)
+    pools.probed([pool_of(max_seqs=4)])
+    pools.width("m").observed(1, 0, 0)
+    assert pools.width("m").foreign == 0
+    assert pools.limit("m") == 4
+
+
+def test_models_beyond_the_bound_are_left_out_and_named(monkeypatch):
+    monkeypatch.setattr("onegate.engines.http.pools._MAX_POOLS", 2)
+    pools, _ = make()
+    assert pools.probed([pool_of("a"), pool_of("b"), pool_of("c")]) == ["c"]
+    assert pools.probed([pool_of("a"), pool_of("c")]) == ["c"]
+    assert [pool.model for pool in pools.all()] == ["a", "b"]

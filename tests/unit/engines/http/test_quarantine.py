@@ -65,3 +65,21 @@ async def test_nobody_is_overdue_too_early_and_the_dead_haunt_nobody():
     quarantine.give_up([seat])
     quarantine.forget()
     assert not await quarantine.haunted()
+
+
+async def test_a_ghost_is_judged_by_those_that_are_there_now():
+    quarantine, dialect, seats, _ = make(confirm_s=0.0)
+    ghosts = [seat_of(1), seat_of(2)]
+    other = seat_of(3)
+    seats.enter(other)
+    quarantine.give_up(ghosts)
+    assert all(ghost.left_ns is not None for ghost in ghosts)
+    dialect.gone = False
+    assert await quarantine.haunted()
+    assert dialect.confirmed[-1].others == 2
+    seats.free(other)
+    assert await quarantine.haunted()
+    assert dialect.confirmed[-1].others == 1
+    dialect.gone = True
+    assert not await quarantine.haunted()
+    assert dialect.confirmed[-1].others == 0

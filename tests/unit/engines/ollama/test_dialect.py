@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from tests.unit.engines.ollama.conftest import failed
 
+from onegate.clock import monotonic_ns
 from onegate.config import OllamaConfig, OllamaModel
 from onegate.engines.base import (
     EmbedRequest,
@@ -65,6 +67,14 @@ async def test_a_load_that_shows_in_no_list_is_none(dialect, link):
         await dialect.load(link, "m")
 
 
+async def test_a_load_that_is_given_up_while_it_waits_for_its_turn_is_over(dialect, link):
+    async with dialect._load_turn:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await dialect.load(link, "m")
+    assert (await pool(dialect, link)).state is PoolState.COLD
+
+
 async def test_a_load_that_fails_is_the_pools_error(dialect, link):
     link.documents["/api/generate"] = failed(500, "no memory")
     with pytest.raises(EngineUnavailable, match="no memory"):
@@ -98,6 +108,25 @@ async def test_a_seat_is_free_when_a_token_shows_it(dialect, link):
     assert await dialect.confirm(link, LEAVING)
     link.streams = [failed(500, "runner died")]
     assert not await dialect.confirm(link, LEAVING)
+
+
+@pytest.mark.parametrize(
+    ("others", "age_s", "asks"),
+    [(0, 0, 3), (1, 0, 0), (1, 31, 2), (2, 0, 1)],
+)
+async def test_a_seat_that_nobody_needs_is_not_asked_about_at_once(link, others, age_s, asks):
+    dialect = OllamaDialect(
+        OllamaConfig(models=(OllamaModel(model="m", max_seqs=3),)),
+        boundary="local",
+        allow_remote=False,
+        log=lambda line: None,
+    )
+    link.holds("m:latest")
+    await dialect.probe(link)
+    link.streams = [[TOKEN, asyncio.Event()] for _ in range(3)]
+    leaving = replace(LEAVING, others=others, since_ns=monotonic_ns() - age_s * 10**9)
+    assert await dialect.confirm(link, leaving) is (asks > 0)
+    assert link.paths().count("/api/generate") == asks
 
 
 async def test_without_a_token_it_is_not(dialect, link, monkeypatch):

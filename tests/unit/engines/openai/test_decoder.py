@@ -78,6 +78,7 @@ def test_the_end_may_come_without_its_last_word():
         ([delta(content="a"), b"[DONE]"], EngineBroke),
         ([delta("abort")], EngineBroke),
         ([delta("stop"), delta(content="more")], EngineMalformed),
+        ([delta("stop"), delta(reasoning="more")], EngineMalformed),
         ([{"choices": [{"index": 1}]}], EngineMalformed),
         ([b"{"], EngineMalformed),
         ([b'{"choices": [{"delta": {"content": "\xe6"}}]}'], EngineMalformed),
@@ -114,10 +115,37 @@ def test_logprobs_of_both_routes():
     chat = delta(content="a")
     chat["choices"][0]["logprobs"] = {"content": [token]}
     old = {"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-1.0]}}]}
-    items = decode(chat, old, delta("stop"))
+    items = decode(chat, old, delta("stop"), top_logprobs=1)
     first, second = [i.logprobs[0] for i in items if isinstance(i, EngineChunk)]
     assert (first.logprob, first.top[0].token) == (-1.0, "b")
     assert (second.logprob, second.top) == (-1.0, None)
+
+
+def test_log_probabilities_that_nobody_asked_for_are_left_out():
+    top = [{"token": str(i), "logprob": -1.0} for i in range(9)]
+    chat = delta(content="a")
+    chat["choices"][0]["logprobs"] = {
+        "content": [{"token": "a", "logprob": -1.0, "top_logprobs": top}] * 7
+    }
+    old = {
+        "tokens": ["a"],
+        "token_logprobs": [-1.0],
+        "top_logprobs": [{str(i): -1.0 for i in range(9)}],
+    }
+    for asked, n_top in ((None, None), (0, 0), (2, 2)):
+        chunk = decode(chat, end=False, top_logprobs=asked)[1]
+        if asked is None:
+            assert (chunk.logprobs, chunk.n_tok) == (None, 1)
+        else:
+            assert len(chunk.logprobs[0].top or ()) == n_top
+    (_, chunk) = decode({"choices": [{"text": "a", "logprobs": old}]}, end=False, top_logprobs=3)
+    assert len(chunk.logprobs[0].top) == 3
+
+
+def test_a_prompt_is_no_longer_than_the_context():
+    assert decode(delta(content="a"), delta("stop"), usage(900, 1))[-1].usage.prompt_tok == 100
+    items = decode(delta(content="a"), delta("stop"), prompt_bytes=4000)
+    assert items[-1].usage.prompt_tok == 100
 
 
 def test_tool_calls():

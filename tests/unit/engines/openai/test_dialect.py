@@ -3,17 +3,27 @@ from tests.unit.engines.openai.fakes import TableLink
 
 from onegate.clock import monotonic_ns
 from onegate.config import OpenAiConfig
-from onegate.engines.base import EmbedRequest, EngineMalformed, EngineRefused, EngineUnavailable
+from onegate.engines.base import (
+    EmbedRequest,
+    EngineMalformed,
+    EngineRefused,
+    EngineRequest,
+    EngineUnavailable,
+    Feature,
+)
 from onegate.engines.http.dialect import Leaving, Phase
+from onegate.engines.http.link import HttpStatus
 from onegate.engines.openai.dialect import OpenAiDialect
-from onegate.protocol.content import Message
+from onegate.engines.openai.flavours import VLLM
+from onegate.protocol.content import Message, Params
 
 MODELS = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
 
 
-def leaving(others=0, foreign=0, since_ns=None):
+def leaving(others=0, foreign=0, since_ns=None, **given):
     since_ns = monotonic_ns() if since_ns is None else since_ns
-    return Leaving(1, "m", Phase.DECODE, since_ns, others=others, foreign=foreign)
+    given = {"id": 1, "model": "m", "phase": Phase.DECODE} | given
+    return Leaving(since_ns=since_ns, others=others, foreign=foreign, **given)
 
 
 async def llama(*busy):
@@ -49,6 +59,75 @@ async def test_where_nothing_is_shown_time_has_to_do():
     link = TableLink(v1__models={"data": [{"id": "m"}]})
     assert not await dialect.confirm(link, leaving())
     assert await dialect.confirm(link, leaving(since_ns=monotonic_ns() - 3 * 10**9))
+
+
+async def test_what_is_surely_gone_is_not_held_up_by_somebody_else():
+    dialect, link = await llama(True)
+    long_ago_ns = monotonic_ns() - 6 * 10**9
+    assert not await dialect.confirm(link, leaving(since_ns=long_ago_ns, phase=Phase.PREFILL))
+    assert await dialect.confirm(link, leaving(since_ns=long_ago_ns))
+    dialect._flavour = VLLM
+    link.answers["/metrics"] = 'vllm:num_requests_running{model_name="m"} 1.0\n'
+    dialect._counted_ns = 0
+    assert not await dialect.confirm(link, leaving(phase=Phase.PREFILL))
+    assert await dialect.confirm(link, leaving(since_ns=long_ago_ns, phase=Phase.PREFILL))
+
+
+async def test_a_task_that_came_later_is_not_the_one_that_left():
+    dialect, link = await llama()
+
+    async def confirm(*tasks, **given):
+        link.answers["/slots"] = [{"is_processing": True, "id_task": task} for task in tasks]
+        dialect._counted_ns = 0
+        return await dialect.confirm(link, leaving(phase=Phase.PREFILL, **given))
+
+    assert not await confirm(5)
+    assert not await confirm(5, 6)
+    assert await confirm(6)
+    assert dialect._suspects == {}
+    # One of ours that came behind it makes up for nothing.
+    assert not await confirm(5, 7, id=2)
+    assert not await confirm(5, 9, 10, id=2, others=1)
+
+
+async def test_older_ones_of_ours_are_no_suspects():
+    dialect, link = await llama()
+    link.answers["/slots"] = [{"is_processing": True, "id_task": task} for task in (3, 4, 9)]
+    assert not await dialect.confirm(link, leaving(others=1, older=1, phase=Phase.PREFILL))
+    link.answers["/slots"] = [{"is_processing": True, "id_task": task} for task in (4, 10, 11)]
+    dialect._counted_ns = 0
+    assert await dialect.confirm(link, leaving(others=1, older=1, phase=Phase.PREFILL))
+
+
+async def test_a_server_that_was_too_busy_is_asked_again_for_its_priority(monkeypatch):
+    now = [10**12]
+    monkeypatch.setattr("onegate.engines.openai.dialect.monotonic_ns", lambda: now[0])
+    link = TableLink(v1__models={"data": [{"id": "m", "owned_by": "vllm"}]})
+    link.answers["/v1/completions"] = HttpStatus(503, b"", None)
+    dialect = OpenAiDialect(OpenAiConfig(), boundary="local")
+    (pool,) = await dialect.probe(link)
+    assert Feature.PRIORITY not in pool.features
+    link.answers["/v1/completions"] = {}
+    for wait_s, expected in ((1, False), (60, True)):
+        now[0] += wait_s * 10**9
+        (pool,) = (await dialect.watch(link)).pools
+        assert (Feature.PRIORITY in pool.features) is expected
+    n_asked = len(link.asked)
+    now[0] += 100 * 10**9
+    await dialect.watch(link)
+    assert len(link.asked) == n_asked
+
+
+async def test_logprobs_are_for_those_who_asked():
+    dialect, link = await llama()
+    (pool,) = await dialect.probe(link)
+    for params, expected in (
+        (Params(), None),
+        (Params(logprobs=True), 0),
+        (Params(logprobs=True, top_logprobs=3), 3),
+    ):
+        request = EngineRequest(id=1, model="m", max_tokens=1, prompt="x", params=params)
+        assert dialect.decoder(request, pool)._top_logprobs == expected
 
 
 async def test_a_look_has_pools_and_figures():

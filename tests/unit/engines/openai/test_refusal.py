@@ -6,6 +6,7 @@ from onegate.engines.base import (
     EngineTooLarge,
     EngineUnavailable,
 )
+from onegate.engines.http.dialect import Overlong
 from onegate.engines.openai.refusal import error_of, refusal_of
 from onegate.engines.openai.shapes import ErrorBody
 
@@ -50,6 +51,19 @@ def test_too_large_in_numbers_and_in_words():
     )
     error = refusal_of(400, text, None)
     assert (error.need_tok, error.limit_tok) == (3000, 2048)
+
+
+def test_the_prompts_own_count_is_known_where_the_server_says_it():
+    text = (
+        b'{"error": {"message": "This model\'s maximum context length is 2048 tokens and your '
+        b'request has 1500 input tokens (900 > 2048 - 1500)."}}'
+    )
+    error = refusal_of(400, text, None)
+    assert isinstance(error, Overlong)
+    assert (error.prompt_tok, error.limit_tok) == (1500, 2048)
+    assert error.need_tok > error.limit_tok
+    without = b'{"error": {"message": "maximum context length is 5 tokens, requested 9 tokens"}}'
+    assert not isinstance(refusal_of(400, without, None), Overlong)
 
 
 def test_errors_inside_a_stream():

@@ -32,6 +32,15 @@ def test_what_is_no_event_stream(line):
 
 def test_an_event_of_many_lines_has_a_bound():
     events = Events()
-    events.line(b"data: " + b"x" * (1 << 20))
+    events.line(b"data: " + b"x" * ((1 << 20) - 1))
     with pytest.raises(EngineMalformed, match="longer"):
         events.line(b"data: x")
+
+
+def test_empty_lines_of_an_event_count_as_well(monkeypatch):
+    monkeypatch.setattr("onegate.engines.openai.sse.MAX_LINE_BYTES", 3)
+    events = Events()
+    for _ in range(3):
+        events.line(b"data:")
+    with pytest.raises(EngineMalformed, match="longer"):
+        events.line(b"data:")

@@ -4,14 +4,7 @@ from tests.unit.engines.openai.fakes import TableLink
 from onegate.config import OpenAiConfig, OpenAiPool
 from onegate.engines.base import EngineBroke, EngineError, EngineUnavailable, Feature, PoolState
 from onegate.engines.http.link import HttpStatus
-from onegate.engines.openai.flavours import LLAMA, NONE, TRTLLM, VLLM
-from onegate.engines.openai.survey import (
-    expected_pools,
-    figures,
-    pools_of,
-    survey,
-    takes_priority,
-)
+from onegate.engines.openai.survey import expected_pools, pools_of, survey
 
 LLAMA_MODELS = {"data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 2048}}]}
 
@@ -93,23 +86,22 @@ async def test_a_server_that_cannot_list_serves_what_the_owner_names():
     assert pool.model == "m"
 
 
-async def test_figures():
-    slots = [{"is_processing": True}, {"is_processing": False}]
-    link = TableLink(slots=slots, metrics="llamacpp:requests_deferred 4\n")
-    said = (await figures(link, LLAMA))[None]
-    assert (said.seats_used, said.waiting) == (1, 4)
-    assert (await figures(TableLink(slots=slots), LLAMA))[None].waiting is None
-    assert await figures(TableLink(), LLAMA) == {}
-    text = 'vllm:num_requests_running{model_name="m"} 2.0\n' * 2
-    assert (await figures(TableLink(metrics=text), VLLM))["m"].seats_used == 4
-    assert await figures(TableLink(), NONE) == {}
+async def test_names_that_no_client_could_say_are_left_out_and_none_is_there_twice():
+    names = ["m", "", "a\nb", "x" * 257, "\x1b[2J", "m", "n"]
+    models = {"data": [{"id": name} for name in names]}
+    assert [pool.model for pool in await pools(TableLink(v1__models=models))] == ["m", "n"]
 
 
-async def test_a_priority_counts_only_where_it_was_taken():
-    yes = TableLink(v1__completions={})
-    assert await takes_priority(yes, VLLM, "m")
-    assert yes.asked[0][1]["priority"] == 1
-    assert await takes_priority(yes, TRTLLM, "m")
-    assert yes.asked[1][1]["priority"] == 0.5
-    assert not await takes_priority(TableLink(), VLLM, "m")
-    assert not await takes_priority(yes, LLAMA, "m")
+@pytest.mark.parametrize("blocks", ["²", "", "-1", "1" * 4000, "1e3", "0"])
+async def test_a_size_of_the_cache_that_is_no_number(blocks):
+    models = {"data": [{"id": "m", "owned_by": "vllm"}]}
+    metrics = f'vllm:cache_config_info{{num_gpu_blocks="{blocks}",block_size="16"}} 1.0\n'
+    (pool,) = await pools(TableLink(v1__models=models, metrics=metrics))
+    assert pool.capacity.kv_tok is None
+
+
+async def test_a_version_is_one_printable_line():
+    models = {"data": [{"id": "m", "owned_by": "vllm"}]}
+    link = TableLink(v1__models=models, version={"version": "1.0\x1b[2J\nx"})
+    (pool,) = await pools(link)
+    assert pool.identity.engine_version.isprintable()
