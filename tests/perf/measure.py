@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 
-from tests.perf import flood
+from tests.perf import flood, servers
 from tests.perf.results import keep, section
 from tests.perf.rigs import Row, conduct, daemon, engine, host, measure, of, spread, together
 
@@ -275,6 +275,7 @@ GROUPS: dict[str, tuple[str, int, tuple[Figure, ...]]] = {
     ),
     "flood": ("A person beside a flood", flood.WINDOWS, (flood.flood,)),
     "frontier": ("The frontier", flood.WINDOWS, (flood.frontier,)),
+    "servers": ("Servers of somebody else's", 1, (servers.chunks, servers.waits)),
 }
 
 

@@ -1,0 +1,222 @@
+"""Somebody else's server behind the gate, and the same server bare.
+
+Both are prepared from PyPI once, as for the tests of tests/live, and kept where these keep them.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from tests.live import llama_server, ollama_server
+from tests.perf.http_chunks import chunk_us
+from tests.perf.rigs import Row, daemon, measure, of, together
+
+from onegate import AsyncClient
+from onegate.bench.report import Document
+from onegate.bench.targets.spec import Spec
+from onegate.clock import monotonic_ns
+
+# Of what waits, so much is there before the person comes.
+WAITING = 10
+CHUNK_STREAMS = 64
+KILLS = 10
+
+# The person comes a second after the batch, and the answers are long enough that it still waits.
+SCENARIO = """
+    duration_s = {window_s}
+    drain_s = 300
+    isolate = ["person"]
+    [[class]]
+    name = "batch"
+    asks = "batch"
+    clients = {size}
+    arrivals = {{ kind = "burst", size = {size}, every_s = {window_s} }}
+    prompt = {{ tok = 48 }}
+    output = {{ tok = {output_tok} }}
+    [[class]]
+    name = "person"
+    asks = "interactive"
+    arrivals = {{ kind = "deterministic", rate_per_s = {rate}, start_s = 1.0 }}
+    prompt = {{ tok = 48 }}
+    output = {{ tok = 8 }}
+    """
+
+
+def home() -> Path:
+    """Where prepared servers are kept."""
+    base = os.environ.get("ONEGATE_LIVE_DIR")
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) if base else Path(cache) / "onegate" / "live"
+
+
+def config(engine: str) -> str:
+    """A daemon before that engine, to whom this program is many people."""
+    grant = f'[[grant]]\nuid = {os.getuid()}\nceiling = "interactive"\nadmin = true\n'
+    people = 'behaviour_live = "none"\nbehaviour_starts_per_min = "none"\n'
+    return f'{engine}\n[[class]]\nname = "interactive"\n{people}{grant}'
+
+
+def openai(url: str) -> str:
+    return f'[engine]\nkind = "openai"\n[engine.openai]\nbase_url = "{url}"\nboundary = "local"\n'
+
+
+def ollama(url: str) -> str:
+    return (
+        f'[engine]\nkind = "ollama"\n[engine.ollama]\nbase_url = "{url}"\nboundary = "local"\n'
+        'models = [{model = "tiny"}]\n'
+    )
+
+
+def next_of(
+    name: str,
+    engine: str,
+    bare: Spec,
+    *,
+    seats: int,
+    output_tok: int,
+    repeats: int,
+    window_s: float,
+) -> Iterator[Row]:
+    """What a person waits for whom batch work is there first, on both sides."""
+    size = seats + WAITING
+    text = SCENARIO.format(window_s=window_s, rate=1 / window_s, size=size, output_tok=output_tok)
+    with daemon(config(engine)) as gate:
+        doc = measure(text, {"A": gate, "B": bare}, repeats, noise=False)
+    service_ms = service(doc, seats)
+    bar_ms = service_ms["A"] + alone(doc, "A")
+    waits = of(doc.ratios, "person", "TTFT p50")
+    ours, theirs = (person(doc, side) for side in "AB")
+    yield Row(
+        f"{name}, {seats} seats, {size} batch requests of {output_tok} tokens first: a person's "
+        "wait for the first token, through the gate ÷ bare",
+        f"{ours:.0f} ÷ {theirs:.0f} ms: {ours / service_ms['A']:.2f} ÷ "
+        f"{theirs / service_ms['B']:.2f} service times",
+        f"ratio {waits.ratio.low:.3f} to {waits.ratio.high:.3f}" if waits.ratio else "",
+        f"≤ one service time and what it takes alone, {bar_ms:.0f} ms",
+        ours <= bar_ms,
+        doc.quiet,
+    )
+    kept = of(doc.ratios, "batch", "tokens/s")
+    yield Row(
+        f"{name}: batch tokens/s through the gate ÷ bare",
+        "–" if kept.ratio is None else f"{kept.ratio.median:.3f}",
+        "",
+        "",
+        None,
+        doc.quiet,
+    )
+
+
+def person(doc: Document, side: str) -> float:
+    """Median of the waits for a first token, in milliseconds."""
+    row = next(row for row in together(doc, side) if row.name == "person")
+    assert row.ttft_ms.p50 is not None, "nobody was answered"
+    return row.ttft_ms.p50
+
+
+def alone(doc: Document, side: str) -> float:
+    report = next(report for report in doc.loads if report.side == side)
+    row = next(row for row in report.alone if row.name == "person")
+    assert row.ttft_ms.p50 is not None
+    return row.ttft_ms.p50
+
+
+def service(doc: Document, seats: int) -> dict[str, float]:
+    """How long one batch request holds a seat: the slowest of them waited for all the others."""
+    found = {}
+    for side in "AB":
+        row = next(row for row in together(doc, side) if row.name == "batch")
+        assert row.e2e_ms.max is not None
+        found[side] = row.e2e_ms.max * seats / (seats + WAITING)
+    return found
+
+
+def waits(repeats: int, window_s: float) -> Iterator[Row]:
+    """Ollama with one seat, a llama.cpp server with four."""
+    llama_server.prepare(home() / "llama")
+    ollama_server.prepare(home() / "ollama")
+    with tempfile.TemporaryDirectory(prefix="onegate-perf-") as folder:
+        with closing(ollama_server.OllamaServer(home() / "ollama", Path(folder))) as server:
+            bare = Spec("ollama", server.url, model="tiny", label="bare Ollama")
+            yield from next_of(
+                "Ollama",
+                ollama(server.url),
+                bare,
+                seats=1,
+                output_tok=128,
+                repeats=repeats,
+                window_s=window_s,
+            )
+            yield from killed("Ollama", ollama(server.url))
+    with closing(llama_server.LlamaServer(home() / "llama", parallel=4)) as server:
+        bare = Spec("openai", server.url, label="bare llama-server")
+        yield from next_of(
+            "llama-server",
+            openai(server.url + "/v1"),
+            bare,
+            seats=4,
+            output_tok=64,
+            repeats=repeats,
+            window_s=window_s,
+        )
+    with closing(llama_server.LlamaServer(home() / "llama", parallel=1)) as server:
+        yield from killed("llama-server", openai(server.url + "/v1"))
+
+
+def killed(name: str, engine: str) -> Iterator[Row]:
+    """A client is killed while it hears an answer, and the next one has the seat."""
+    with daemon(config(engine)) as gate:
+        times = sorted(asyncio.run(next_after_a_kill(gate.where)) for _ in range(KILLS))
+    yield Row(
+        f"{name}, one seat: from the SIGKILL of a client in decode to the next one's first token",
+        f"{times[KILLS // 2]:.0f} ms ({times[0]:.0f} to {times[-1]:.0f}; {KILLS} times)",
+        "",
+        "≤ 300 ms",
+        times[KILLS // 2] <= 300.0,
+        True,
+    )
+
+
+async def next_after_a_kill(path: str) -> float:
+    """Milliseconds."""
+    victim = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("onegate"),
+        *("ask", "A long story.", "--max-tokens", "2000", "--class", "batch", "--socket", path),
+        stdout=subprocess.PIPE,
+    )
+    assert victim.stdout is not None
+    assert await victim.stdout.read(1), "no answer to be killed in"
+    async with AsyncClient(path) as gate:
+        with ExitStack() as stack:
+            stack.callback(victim.kill)
+            pieces = aiter(gate.stream("Say hello.", class_="batch", max_tokens=2))
+            first = asyncio.ensure_future(anext(pieces))  # noqa: TID251 - waits beside it
+            while (await gate.status()).gate.queued != 1:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
+            killed_ns = monotonic_ns()
+            victim.send_signal(signal.SIGKILL)
+            await first
+            took_ms = (monotonic_ns() - killed_ns) / 1e6
+        await victim.wait()
+        async for _ in pieces:
+            pass
+    return took_ms
+
+
+def chunks(_repeats: int, _window_s: float) -> Iterator[Row]:
+    """What a chunk costs the daemon's loop."""
+    cost_us, came = chunk_us(CHUNK_STREAMS)
+    yield Row(
+        f"CPU of the HTTP adapter for a chunk, {CHUNK_STREAMS} streams ({came} chunks came)",
+        f"{cost_us:.0f} µs",
+        "",
+        "≤ 100 µs",
+        cost_us <= 100.0,
+        True,
+    )
