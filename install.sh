@@ -12,11 +12,14 @@ python=$venv/bin/python
 stamp=$venv/onegate-stamp           # what was installed; written last
 unfinished=$venv/onegate-unfinished # there while pip works: a .venv that still has it is made anew
 
-BASE_EXTRAS=daemon,cli,openvino
+# All of them for every engine: which one it is may be changed in the configuration later.
+BASE_EXTRAS=daemon,cli,openvino,http
 EMBEDDED_ENGINE=openvino
-ENGINES="openvino scripted"
-LATER_ENGINES="ollama openai tensorrt-llm"
-TIERS="lint unit property sim contract integration conformance boot"
+ENGINES="openvino scripted ollama openai tensorrt-llm"
+OLLAMA_URL=http://127.0.0.1:11434
+OPENAI_URL=http://127.0.0.1:8000/v1 # vLLM's
+TRTLLM_PYTHON=/opt/trtllm/bin/python # as engines/TENSORRT_LLM.md makes it
+TIERS="lint unit property sim contract integration conformance live boot"
 
 # .venv takes 405 MB after `try` (measured); the rest is room for the tests' tools and for what pip
 # unpacks and caches, which is an estimate.
@@ -32,12 +35,12 @@ unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALEN
 
 usage() {
   cat <<'TEXT'
-usage: sudo ./install.sh [--engine NAME]   installs the daemon as a system service, or upgrades it
-       sudo ./install.sh uninstall         removes it, but for its configuration; with --purge that too
-       ./install.sh try [--engine NAME]    a demonstration: makes .venv with onegate, the embedded
-                                           engine and its small model, floods a private daemon with
-                                           batch jobs and asks it a question at the same time
-       ./install.sh test [TIER...]         the same .venv with the test tools, then the test suite
+usage: sudo ./install.sh [ENGINE]     installs the daemon as a system service, or upgrades it
+       sudo ./install.sh uninstall    removes it, but for its configuration; with --purge that too
+       ./install.sh try [ENGINE]      a demonstration: makes .venv with onegate, the embedded
+                                      engine and its small model, floods a private daemon with
+                                      batch jobs and asks it a question at the same time
+       ./install.sh test [TIER...]    the same .venv with the test tools, then the test suite
        ./install.sh --help
 
 They need Linux, Python 3.11 to 3.14 with its venv module, 1.2 GB of disk, and a package index the
@@ -45,17 +48,28 @@ first time; no GPU and no compiler. `try` and `test` need no root and leave noth
 The service needs systemd 248 or newer. An upgrade keeps the configuration, refuses no connection, and
 loads the model again only where the engine itself has changed.
 
-  --engine NAME   openvino: a small real model on the CPU (what is used without a question)
-                  scripted: no model; made-up text at a chosen speed
-                  ollama, openai and tensorrt-llm come in a later release
-  TIER            lint unit property sim contract integration conformance boot; all of them without
-                  one. boot needs root and systemd-nspawn
+ENGINE is what answers behind the gate. Without it, and with nobody there to ask, openvino.
+  --engine openvino      a small real model on the CPU, or --model FILE (GGUF, or an OpenVINO folder)
+  --engine ollama        the Ollama that runs here, at --base-url URL if it is not on port 11434, with
+                         all of its models, or those of --model NAME, once for each
+  --engine openai --base-url URL
+                         a server with an OpenAI API that runs here: vLLM, llama-server and others;
+                         unix:/PATH:/v1 for one at a Unix socket; --model NAME for some of its models
+  --engine tensorrt-llm --model FOLDER --python INTERPRETER
+                         NVIDIA's, in an environment of its own that INTERPRETER belongs to; not to be
+                         tried, only to be installed
+  --engine scripted      no model; made-up text at a chosen speed
 
-  ONEGATE_PYTHON=/path/to/python3    the Python to use, instead of looking for one
+TIER is one of lint unit property sim contract integration conformance live boot; all of them without
+one. live downloads a real Ollama, which needs gcc, and a real llama.cpp server, 0.6 GB in all; where
+ONEGATE_OLLAMA_URL and ONEGATE_OPENAI_URL name servers of yours it takes those. boot needs root and
+systemd-nspawn.
+
+ONEGATE_PYTHON=/path/to/python3 is the Python to use, instead of looking for one.
 
 example: ./install.sh try
          ./install.sh test lint unit
-         sudo ./install.sh --engine openvino
+         sudo ./install.sh --engine ollama --model llama3.2
 TEXT
 }
 
@@ -244,55 +258,130 @@ find_ollama() { # prints what it is, or nothing
   fi
 }
 
-choose_engine() { # PURPOSE: sets engine; asks only a person, and never goes on to the CPU without a word
-  local gpu ollama answer
+ask_for() { # VARIABLE QUESTION DEFAULT: what a person types, else the default
+  local line
+  read -r -p "$2 [$3] " line || stop 69 "nothing was typed: ./install.sh --help shows how to say it on the command line."
+  printf -v "$1" %s "${line:-$3}"
+}
+
+# Sets engine and what it needs; asks only a person, and never goes on to the CPU without a word.
+choose_engine() { # PURPOSE ENGINE...: those that can be chosen
+  local gpu ollama typed best=$EMBEDDED_ENGINE purpose=$1
+  shift
   [ -z "$engine" ] || return 0
-  engine=$EMBEDDED_ENGINE
   gpu=$(find_gpu)
   ollama=$(find_ollama)
+  engine=$EMBEDDED_ENGINE
   [ -n "$gpu$ollama" ] || return 0
   [ -z "$gpu" ] || say "Found: $gpu"
   [ -z "$ollama" ] || say "Found: $ollama"
-  cat <<TEXT
-This release has two engines: openvino (a 135M model on the CPU) and scripted (no model). It can't
-front what was found yet: kind = "ollama" and kind = "tensorrt-llm" in onegate.toml come in a later
-release. $1 leaves it alone, and its speed says nothing about it.
-TEXT
   if [ ! -t 0 ] || [ ! -t 1 ]; then
-    say "Notice: nobody is there to ask, so this goes on with $engine on the CPU; --engine NAME chooses."
+    say "Notice: nobody is there to ask, so $purpose goes on with $engine, a 135M model on the CPU, and its speed says nothing about what was found. --engine NAME puts that behind the gate: see ./install.sh --help."
     return 0
   fi
+  ! ollama_answers || best=ollama
   while :; do
-    read -r -p "Engine: openvino, scripted, or quit? [openvino] " answer ||
-      stop 69 "nothing was chosen: say --engine openvino or --engine scripted."
-    case ${answer:-$EMBEDDED_ENGINE} in
-      openvino | scripted) engine=${answer:-$EMBEDDED_ENGINE} && return 0 ;;
-      quit | q) exit 0 ;;
-    esac
+    ask_for typed "What is to answer behind the gate: $(printf '%s, ' "$@")or quit?" $best
+    case $typed in quit | q) exit 0 ;; esac
+    ! among "$typed" "$*" || break
   done
+  engine=$typed
+  case $engine in
+    openai) ask_for base_url "Its address?" $OPENAI_URL ;;
+    tensorrt-llm)
+      ask_for python_of_engine "The Python of the environment that TensorRT-LLM is in?" $TRTLLM_PYTHON
+      ask_for typed "The folder of its model?" /srv/models/
+      models=("$typed")
+      ;;
+  esac
 }
 
-read_engine() { # ARGUMENT...: sets engine to the one that was asked for, or to nothing
-  engine=""
+# Sets engine to the one that was asked for, or to nothing; and base_url, python_of_engine and models.
+read_engine() { # ARGUMENT...
+  engine="" base_url="" python_of_engine="" models=()
+  local option value
   while [ $# -gt 0 ]; do
-    case $1 in
-      --engine) [ $# -ge 2 ] || stop 64 "--engine needs a name: one of $ENGINES." && engine=$2 && shift 2 ;;
-      --engine=*) engine=${1#--engine=} && shift ;;
+    option=${1%%=*}
+    case $option in
+      --engine | --model | --base-url | --python) ;;
       *) stop 64 "'$1' is not understood here: see ./install.sh --help." ;;
     esac
-    ! among "$engine" "$LATER_ENGINES" ||
-      stop 69 "engine $engine comes in a later release: choose one of $ENGINES."
-    among "${engine:-none}" "$ENGINES" ||
-      stop 64 "there is no engine '$engine': choose one of $ENGINES."
+    case $1 in
+      *=*) value=${1#*=} ;;
+      *) [ $# -ge 2 ] || stop 64 "$option needs a value: see ./install.sh --help." && value=$2 && shift ;;
+    esac
+    shift
+    [ -n "$value" ] || stop 64 "$option needs a value: see ./install.sh --help."
+    case $option in
+      --engine) engine=$value ;;
+      --model) models+=("$value") ;;
+      --base-url) base_url=$value ;;
+      --python) python_of_engine=$value ;;
+    esac
   done
+  if [ -z "$engine" ]; then
+    [ -z "$base_url$python_of_engine${models[*]}" ] ||
+      stop 64 "whose model or address is that? Say --engine NAME too: one of $ENGINES."
+    return 0
+  fi
+  among "$engine" "$ENGINES" || stop 64 "there is no engine '$engine': choose one of $ENGINES."
+  check_choice
+}
+
+check_choice() { # options that do not belong to the engine, and those that it can't be without
+  case $engine in
+    ollama | openai) ;;
+    *)
+      [ -z "$base_url" ] || stop 64 "--base-url is a server's, and engine $engine is none."
+      [ ${#models[@]} -le 1 ] || stop 64 "engine $engine has one model: say --model once."
+      ;;
+  esac
+  [ -z "$python_of_engine" ] || [ "$engine" = tensorrt-llm ] ||
+    stop 64 "--python is for tensorrt-llm, which has an environment of its own."
+  case $engine in
+    scripted) [ ${#models[@]} -eq 0 ] || stop 64 "engine scripted has no model to choose." ;;
+    openai)
+      [ -n "$base_url" ] ||
+        stop 64 "say where the server is: --base-url $OPENAI_URL, for example."
+      ;;
+    tensorrt-llm)
+      if [ -z "${models[*]}" ] || [ -z "$python_of_engine" ]; then
+        stop 64 "tensorrt-llm needs --model FOLDER and --python INTERPRETER: daemon/onegate/engines/TENSORRT_LLM.md says how to come to both."
+      fi
+      case ${models[0]} in /*) ;; *) stop 64 "the model's folder is wanted by its whole path: /srv/models/NAME, for example." ;; esac
+      [[ $python_of_engine =~ ^/[A-Za-z0-9/._+-]+$ ]] ||
+        stop 64 "the interpreter is wanted by its whole path, without blanks: $TRTLLM_PYTHON, for example."
+      ;;
+  esac
+}
+
+find_models() { # of an Ollama, where none were named; needs the .venv
+  local found
+  [ "$engine" = ollama ] && [ ${#models[@]} -eq 0 ] || return 0
+  found=$("$python" -m onegate.engines.ollama.listing "${base_url:-$OLLAMA_URL}") ||
+    stop 69 "no model of Ollama's was found: mend what it says above and run this again."
+  mapfile -t models <<<"$found"
+  say "Ollama has: ${models[*]}"
+}
+
+engine_words() { # sets words to the choice as the options that Python takes, with MODEL...
+  local model
+  words=(--engine "$engine")
+  [ -z "$base_url" ] || words+=(--base-url "$base_url")
+  for model in "$@"; do words+=(--model "$model"); done
 }
 
 verb_try() {
+  local words
   read_engine "$@"
+  [ "$engine" != tensorrt-llm ] ||
+    stop 64 "a demonstration would load TensorRT-LLM for minutes: install it, sudo ./install.sh --engine tensorrt-llm, and see daemon/onegate/engines/TENSORRT_LLM.md."
   check_machine
-  choose_engine "The demonstration"
+  choose_engine "the demonstration" openvino scripted ollama openai
   make_venv "$BASE_EXTRAS"
-  exec "$venv/bin/onegate" demo --engine "$engine"
+  find_models
+  engine_words "${models[@]:0:1}" # one is enough to see it, and others would have to be loaded
+  exec "$venv/bin/onegate" demo "${words[@]}"
 }
 
 # --- test -----------------------------------------------------------------------------------------
@@ -398,6 +487,7 @@ run_tier() {
       ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 600 tests/integration \
         tests/contrib/ollama_proxy/integration
       ;;
+    live) live_tier ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then
         pytest_tier conformance 120 tests/conformance
@@ -407,6 +497,13 @@ run_tier() {
       ;;
     boot) boot_tier ;;
   esac
+}
+
+# Real servers, which are downloaded once and kept in .venv, or a user's own. What of it a machine
+# can't have, its tests say.
+live_tier() {
+  ONEGATE_LIVE_DIR=${ONEGATE_LIVE_DIR:-$venv/cache/live} ONEGATE_TEST_LOOP=uvloop \
+    pytest_tier live 240 tests/live
 }
 
 # The units, and a machine of their own to boot: PID 1 is systemd, the disk a copy that is thrown
@@ -454,10 +551,10 @@ verb_test() {
 # --- The verbs ------------------------------------------------------------------------------------
 
 case ${1:-} in
-  "" | --engine | --engine=*) verb_install "$@" ;;
+  -h | --help | help) usage ;;
+  "" | --*) verb_install "$@" ;;
   uninstall) shift && verb_uninstall "$@" ;;
   try) shift && verb_try "$@" ;;
   test) shift && verb_test "$@" ;;
-  -h | --help | help) usage ;;
   *) stop 64 "there is no verb '$1': see ./install.sh --help." ;;
 esac

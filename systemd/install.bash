@@ -17,7 +17,9 @@ library=/usr/local/lib # units of software that no package brought: systemd.unit
 UNITS="onegate.socket onegate.service onegate-engine.service"
 # Ollama's API in front of the gate: installed with it, and started by whoever wants it.
 PROXY_UNITS="onegate-ollama-proxy.socket onegate-ollama-proxy.service"
-nvidia=$library/systemd/system/onegate-engine.service.d/nvidia.conf
+drop_ins=$library/systemd/system/onegate-engine.service.d
+nvidia=$drop_ins/nvidia.conf
+interpreter=$drop_ins/interpreter.conf
 
 # PrivateIPC= of the units is the youngest thing in them.
 NEED_SYSTEMD=248
@@ -172,7 +174,7 @@ put_nvidia() {
     install -D -m 0644 "$root/systemd/nvidia.conf" "$nvidia"
   elif [ -e "$nvidia" ]; then
     note_engine
-    rm_nvidia
+    rm_drop_in "$nvidia"
   fi
 }
 
@@ -180,9 +182,57 @@ note_engine() { # its host runs in another sandbox from now on; on the disk, sho
   [ -z "$(running_version onegate-engine.service)" ] || : >"$prefix/engine-changed"
 }
 
-rm_nvidia() {
-  rm -f "$nvidia"
-  rmdir --ignore-fail-on-non-empty "${nvidia%/*}" 2>/dev/null || true # it may have been gone before
+rm_drop_in() { # FILE
+  rm -f "$1"
+  rmdir --ignore-fail-on-non-empty "$drop_ins" 2>/dev/null || true # it may have been gone before
+}
+
+# --- An engine with an environment of its own -----------------------------------------------------
+
+python_for_engine() { # CONFIG: the interpreter that it names for the engine's service, or nothing
+  "$python" -P -c '
+import sys
+from onegate.config import load
+engine = load(sys.argv[1], environ={}).engine
+print(engine.python or "" if engine.needs_host else "")' "$1"
+}
+
+# The host's own code for that interpreter, apart from what else a version has: its packages are of
+# another Python, and its versions of them are not the engine's.
+make_engine_path() { # PLACE PYTHON
+  local place=$1/engine-path made_for
+  made_for=$("$2" -c 'import sys; assert sys.version_info >= (3, 11); print(sys.executable, sys.version)' 2>/dev/null) ||
+    stop 69 "engine.python, $2, is no Python of 3.11 or newer: daemon/onegate/engines/TENSORRT_LLM.md says how to make one."
+  python_is_for_services "$2" ||
+    stop 69 "$2 lies in a home directory, which services can't see: make that environment elsewhere, $TRTLLM_PYTHON for example."
+  [ "$(cat "$place/made-for" 2>/dev/null)" != "$made_for" ] || return 0
+  rm -rf "$place" "$place.new"
+  mkdir "$place.new"
+  cp -R "$(site_packages)/onegate" "$place.new"
+  "$2" -c 'import msgspec' 2>/dev/null ||
+    PIP_PYTHON=$2 install_packages --target "$place.new" "$(sed -n 's/^dependencies = \["\(.*\)"\]$/\1/p' "$root/pyproject.toml")"
+  "$2" -m compileall -q "$place.new"
+  printf '%s\n' "$made_for" >"$place.new/made-for"
+  chown -R root:root "$place.new"
+  chmod -R u=rwX,go=rX "$place.new"
+  mv -T "$place.new" "$place"
+}
+
+put_interpreter() { # PYTHON, or nothing: what the engine's service is started with
+  local text
+  if [ -n "$1" ]; then
+    text="# By install.sh, as engine.python in $config has it; run it again after a change there.
+[Service]
+Environment=ONEGATE_ENGINE_PYTHON=$1"
+    [ "$(cat "$interpreter" 2>/dev/null)" != "$text" ] || return 0
+    note_engine
+    mkdir -p "$drop_ins"
+    printf '%s\n' "$text" >"$interpreter.new"
+    mv "$interpreter.new" "$interpreter"
+  elif [ -e "$interpreter" ]; then
+    note_engine
+    rm_drop_in "$interpreter"
+  fi
 }
 
 check_accounts() { # a login of that name is not the daemon, and must not become it
@@ -200,20 +250,21 @@ note_accounts() { # before they are made, so that an interrupted run leaves none
   done
 }
 
-put_system_files() {
+put_system_files() { # FIRST CONFIGURATION, ENGINE'S PYTHON
   local unit
   for unit in $UNITS; do put "$root/systemd/$unit" "$library/systemd/system/$unit"; done
   for unit in $PROXY_UNITS; do put "$root/contrib/ollama-proxy/systemd/$unit" "$library/systemd/system/$unit"; done
   put_nvidia
+  put_interpreter "$2"
   put "$root/systemd/sysusers.d/onegate.conf" "$library/sysusers.d/onegate.conf"
   put "$root/systemd/tmpfiles.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
   note_accounts
   systemd-sysusers "$library/sysusers.d/onegate.conf" ||
     stop 73 "the users and groups could not be made: mend what it says above and run this again."
   if [ ! -e "$config" ]; then
-    install -D -m 0644 "$root/systemd/onegate.toml" "$config.new"
-    sed -i "s/^kind = .*/kind = \"$engine\"/" "$config.new"
+    install -D -m 0644 "$1" "$config.new"
     mv "$config.new" "$config"
+    changed=yes
   fi
 }
 
@@ -244,6 +295,11 @@ running_version() { # UNIT: the version that its process is of, or nothing
   systemd_runs || return 0
   pid=$(systemctl show --property=MainPID --value "$1")
   [ "$pid" != 0 ] && IFS= read -r -d '' program <"/proc/$pid/cmdline" || return 0
+  # An engine's own interpreter lies elsewhere, and finds the version by its path.
+  case $program in
+    "$prefix"/*) ;;
+    *) program=$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^PYTHONPATH=//p') ;;
+  esac
   program=${program#"$prefix"/}
   printf '%s\n' "${program%%/*}"
 }
@@ -304,8 +360,32 @@ lock_system() {
   flock -n 8 || { say "Another install.sh is at work; waiting for it." && flock 8; }
 }
 
+check_paths() { # of what the engine's service has to see
+  local path
+  [ "$engine" != ollama ] && [ "$engine" != openai ] || return 0
+  for path in "${models[@]}"; do
+    case $path in
+      /home/* | /root/* | /tmp/* | /var/tmp/*)
+        stop 69 "$path lies in a home directory or among temporary files, which services can't see: move it, to /srv/models for example."
+        ;;
+      /*) [ -e "$path" ] || stop 69 "there is no model at $path: correct --model." ;;
+    esac
+  done
+  [ -z "$python_of_engine" ] || [ -x "$python_of_engine" ] ||
+    stop 69 "there is no interpreter at $python_of_engine: daemon/onegate/engines/TENSORRT_LLM.md says how to make its environment."
+}
+
+first_config() { # FILE: for an engine that was chosen
+  local words
+  find_models
+  engine_words "${models[@]}"
+  [ -z "$python_of_engine" ] || words+=(--python "$python_of_engine")
+  "$python" -P -m onegate.config.engine_tables "$root/systemd/onegate.toml" "${words[@]}" >"$1" ||
+    stop 78 "an engine can't be configured like that: mend what it says above and run this again."
+}
+
 verb_install() {
-  local name fresh=yes asked=$*
+  local name fresh=yes asked=$* first own_python
   changed=""
   read_engine "$@"
   need_root "$asked"
@@ -319,20 +399,30 @@ verb_install() {
   check_commands
   [ ! -e "$prefix/enabled-once" ] || fresh=no
   if [ -e "$config" ]; then
-    [ -z "$engine" ] || say "Notice: $config is there already and is kept: engine.kind is changed in it."
+    [ -z "$engine" ] || say "Notice: $config is there already and is kept: the engine is changed in it."
   else
-    choose_engine "onegate"
+    # shellcheck disable=SC2086 # one word per engine
+    choose_engine "the installation" $ENGINES
+    check_choice
+    check_paths
   fi
   lock_system
   check_accounts
   name=$(version_name)
   make_version "$prefix/$name"
   mend_models
-  if [ -e "$config" ]; then
+  first=$config
+  if [ ! -e "$config" ]; then
+    first=$prefix/onegate.toml
+    first_config "$first"
+  else
     "$venv/bin/onegate" check-config "$config" >/dev/null ||
       stop 78 "this version can't read $config: mend what it says above and run this again; nothing in use was changed."
   fi
-  put_system_files
+  own_python=$(python_for_engine "$first")
+  [ -z "$own_python" ] || make_engine_path "$prefix/$name" "$own_python"
+  put_system_files "$first" "$own_python"
+  rm -f "$prefix/onegate.toml"
   swap "$name"
   start_services $fresh "$name"
   remove_old_versions
@@ -358,7 +448,8 @@ verb_uninstall() {
     systemctl disable --quiet "$unit" 2>/dev/null || true # the engine's has nothing to disable
   done
   for unit in $PROXY_UNITS $UNITS; do rm -f "$library/systemd/system/$unit"; done
-  rm_nvidia
+  rm_drop_in "$nvidia"
+  rm_drop_in "$interpreter"
   rm -f "$library/sysusers.d/onegate.conf" "$library/tmpfiles.d/onegate.conf"
   rmdir -p --ignore-fail-on-non-empty "$library/systemd/system" "$library/sysusers.d" \
     "$library/tmpfiles.d" 2>/dev/null || true # they may have been gone before

@@ -41,6 +41,7 @@ class StandIn:
         self.loadable = loadable
         self.models = {"tiny:latest": Model(), "other:latest": Model(digest="cd" * 32)}
         self.cloud_disabled = False
+        self.vram = 1000  # of each model's 1000 bytes
         self.load_s = 0.0
         self.load_error: str | None = None
         self.seen: list[tuple[str, dict]] = []
@@ -96,7 +97,7 @@ class StandIn:
         return tag | ({"remote_host": model.remote_host} if model.remote_host else {})
 
     def _loaded(self, name: str, model: Model) -> dict:
-        return self._tag(name, model) | {"size_vram": 250, "context_length": model.num_ctx}
+        return self._tag(name, model) | {"size_vram": self.vram, "context_length": model.num_ctx}
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         verb = request.match_info["verb"]

@@ -102,7 +102,6 @@ async def test_a_pool_says_what_it_is(engine, ollama):
     assert "logprobs" not in pool.params
     assert "repeat_penalty" not in pool.params
     assert Feature.EMBEDDINGS not in pool.features
-    assert "75 % of it on the CPU" in box.log[0]
 
 
 async def test_newer_servers_are_asked_for_more(engine, ollama):
@@ -452,6 +451,15 @@ async def test_a_load_inside_is_seen_and_said(engine):
     (notice,) = box.of(EngineNotice)
     assert (notice.code, notice.model) == ("cold_load", "tiny")
     assert "900 ms" in notice.detail
+
+
+async def test_a_model_that_is_not_wholly_on_the_gpu_is_said(engine, ollama):
+    ollama.vram = 250
+    box = await engine()
+    await box.until(lambda: bool(box.of(EngineNotice)))
+    (notice,) = box.of(EngineNotice)
+    assert (notice.code, notice.model) == ("offload", "tiny")
+    assert "75 % of it is on the CPU" in notice.detail
 
 
 async def test_a_model_that_is_not_there(engine):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
+pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[http]'")
 
 import aiohttp
 from aiohttp import web

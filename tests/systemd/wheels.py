@@ -20,8 +20,9 @@ def requirements() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     wanted = project["build-system"]["requires"] + project["project"]["dependencies"]
-    installed = ("daemon", "cli", "openvino", "ollama-proxy")
-    return [*wanted, "wheel", *(need for extra in installed for need in extras[extra])]
+    # As BASE_EXTRAS of install.sh has them.
+    asked = ("daemon", "cli", "openvino", "http", "ollama-proxy")
+    return [*wanted, "wheel", *(each for name in asked for each in extras[name])]
 
 
 def make_wheels() -> Path:

@@ -26,6 +26,7 @@ from onegate.cli.options import Json, Socket
 from onegate.cli.private_daemon import DaemonEnded, PrivateDaemon
 from onegate.cli.terminal import Progress, complain, say, say_json
 from onegate.config import ConfigError
+from onegate.config.engine_tables import EngineChoice
 
 _BAR = 24
 _MOST = 64  # repeats, and generators
@@ -234,7 +235,10 @@ def _running(stack: ExitStack, spec: Spec) -> Spec:
 
 def _config(spec: Spec) -> str:
     """A private daemon's: its engine, and its owner may do everything."""
-    return engine_text(spec) + configuration("scripted", os.getuid()).partition("\n\n")[2]
+    return (
+        engine_text(spec)
+        + configuration(EngineChoice("scripted"), os.getuid()).partition("\n\n")[2]
+    )
 
 
 async def _conduct(

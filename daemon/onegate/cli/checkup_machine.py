@@ -24,10 +24,15 @@ def is_installed(machine: Machine) -> bool:
     return os.path.realpath(os.path.dirname(machine.python)).startswith(f"{version}/")
 
 
+def is_present(machine: Machine) -> bool:
+    """Is there an installation on this machine, whether or not this command is of it?"""
+    return os.path.lexists(machine.at(f"{PREFIX}/current"))
+
+
 def installation(machine: Machine) -> list[Check]:
     """Which version this is, and whether the links of an installed one lead to it."""
     name, current = "install", machine.at(f"{PREFIX}/current")
-    if not os.path.lexists(current):
+    if not is_present(machine):
         text = f"onegate {__version__} of {machine.python}; not installed as a system service"
         return [Check(name, Verdict.OK, text)]
     version = current.resolve()
@@ -105,7 +110,7 @@ def units(machine: Machine) -> list[Check]:
 def devices(machine: Machine, config: Config | None) -> list[Check]:
     """May the engine's service open the GPU that the configured engine computes on?"""
     name, engine = "devices", None if config is None else config.engine
-    if engine is None or not os.path.lexists(machine.at(f"{PREFIX}/current")):
+    if engine is None or not is_present(machine):
         return []  # an engine that the daemon starts is in no sandbox
     on_openvino = engine.kind == "openvino" and engine.device.upper().startswith("NVIDIA")
     if engine.kind != "tensorrt-llm" and not on_openvino:

@@ -18,6 +18,8 @@ from onegate.cli.terminal import Progress, complain, console, say, visible
 from onegate.cli.wait_ready import POLL_S, look
 from onegate.client.aio import AsyncClient
 from onegate.clock import monotonic_ns
+from onegate.config import ConfigError, check
+from onegate.config.engine_tables import EngineChoice, engine_text
 from onegate.protocol.status import Status
 
 if TYPE_CHECKING:
@@ -34,9 +36,16 @@ SETTLE_TIMEOUT_S = 5.0
 def demo(
     *,
     engine: Annotated[
-        Literal["openvino", "scripted"],
-        Parameter(help="What generates: the embedded model, or a stand-in without a model."),
+        Literal["openvino", "scripted", "ollama", "openai"],
+        Parameter(
+            help="What generates: the embedded model, a stand-in without a model, or a server that "
+            "runs on this machine."
+        ),
     ] = "openvino",
+    model: Annotated[
+        str | None, Parameter(help="A model of that server, or the embedded engine's.")
+    ] = None,
+    base_url: Annotated[str | None, Parameter(help="Where that server is.")] = None,
     jobs: Annotated[int, Parameter(help="How many batch jobs are sent at once.")] = 60,
 ) -> int:
     """Start a private daemon, flood it with batch jobs, and ask it a question meanwhile.
@@ -48,16 +57,25 @@ def demo(
 
     ```
     onegate demo
+    onegate demo --engine ollama --model llama3.2
     ```
     """
     if jobs < 1:
         raise UsageError("--jobs takes a number from 1")
+    if base_url is not None and engine not in ("ollama", "openai"):
+        raise UsageError(f"--base-url is a server's, and engine {engine} is none")
+    choice = EngineChoice(engine, () if model is None else (model,), base_url)
+    text = configuration(choice, os.getuid())
+    try:
+        check(text)
+    except ConfigError as error:
+        raise UsageError(str(error.errors[0])) from error
     try:
         # The event loop comes first: a signal that arrives while one is made leaves half of it.
         with (
             Endings() as endings,
             asyncio.Runner() as runner,
-            PrivateDaemon(configuration(engine, os.getuid())) as daemon,
+            PrivateDaemon(text) as daemon,
         ):
             say(f"A private daemon is starting at {daemon.socket}")
             model = wait_for_model(daemon)
@@ -68,16 +86,18 @@ def demo(
         complain(str(error))
         return Exit.UNAVAILABLE
     say("The daemon is stopped and its directory removed. To go on:\n")
-    for command, what in next_commands():
+    usual = choice == EngineChoice("openvino")
+    if not usual:
+        say(f"With this in onegate.toml:\n\n{engine_text(choice)}")
+    for command, what in next_commands("" if usual else " --config onegate.toml"):
         say(f"  {command:<44} {what}")
     return Exit.DONE
 
 
-def configuration(engine: str, uid: int) -> str:
+def configuration(choice: EngineChoice, uid: int) -> str:
     """For a daemon that serves whoever started it, in every class."""
     return (
-        f'[engine]\nkind = "{engine}"\n\n'
-        f'[[grant]]\nuid = {uid}\nceiling = "{INTERACTIVE}"\nadmin = true\n'
+        f'{engine_text(choice)}\n[[grant]]\nuid = {uid}\nceiling = "{INTERACTIVE}"\nadmin = true\n'
     )
 
 
@@ -165,11 +185,11 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f} ms"
 
 
-def next_commands() -> list[tuple[str, str]]:
-    """What to type next, spelled as it works from here."""
+def next_commands(options: str) -> list[tuple[str, str]]:
+    """What to type next, spelled as it works from here; the daemon's with these options."""
     daemon, client = (_command(name) for name in ("onegated", "onegate"))
     return [
-        (f"{daemon} &", "your own daemon"),
+        (f"{daemon}{options} &", "your own daemon"),
         (f"{client} wait-ready", "until its model is loaded"),
         (f'{client} ask "Why is the sky blue?"', "an answer, streamed"),
         (f"{client} status", "what runs and what waits"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from onegate.cli.checkup import Check, Machine, Verdict
 from onegate.cli.checkup_daemon import caller, connection, daemon, engine
+from onegate.cli.checkup_engine import interpreter, port
 from onegate.cli.checkup_files import configuration, loaded, model
 from onegate.cli.checkup_machine import devices, installation, membership, units
 from onegate.cli.exits import Exit
@@ -42,6 +43,7 @@ def examine(machine: Machine, socket: str | None) -> list[Check]:
     found += _looked("model", lambda: model(machine, config))
     found += _looked("units", lambda: units(machine))
     found += _looked("devices", lambda: devices(machine, config))
+    found += _looked("engine", lambda: interpreter(machine, config))
     checks, answers = connection(machine, socket)
     found += membership(machine, served=answers is not None)
     found += checks
@@ -49,6 +51,9 @@ def examine(machine: Machine, socket: str | None) -> list[Check]:
         found += [*daemon(answers), *engine(answers)]
         found += loaded(machine, config, answers.status.pools, answers.anew)
         found += caller(answers)
+    pools = [] if answers is None else answers.status.pools
+    is_up = any(pool.state in ("ready", "cold") for pool in pools)
+    found += _looked("port", lambda: port(machine, config, is_up=is_up))
     return found
 
 

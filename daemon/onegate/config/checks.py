@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from onegate.config.classes import ClassConfig
-from onegate.config.engine import EngineConfig
+from onegate.config.engine import HOST_SOCKET_PATH, EngineConfig
 from onegate.config.gate import GateConfig
 from onegate.config.http import HttpConfig, OpenAiConfig
 from onegate.config.model import Config, ConfigProblem
@@ -256,8 +256,10 @@ def warnings(config: Config, pools: tuple[PoolFacts, ...] = ()) -> list[ConfigPr
     """What works but is probably not meant. `pools`: what is known of the engine by now; empty:
     what the file says about it."""
     found: list[ConfigProblem] = []
-    if config.engine.needs_host and config.engine.python is not None:
-        text = "not used: the service that listens at engine.host_socket chooses its interpreter"
+    engine = config.engine
+    foreign = engine.needs_host and engine.host_socket != HOST_SOCKET_PATH
+    if foreign and engine.python is not None:
+        text = "not used: whoever starts the host at engine.host_socket chooses its interpreter"
         found.append(ConfigProblem("engine.python", text))
     gate = config.gate
     for pool in pools or configured_pools(config):

@@ -100,6 +100,9 @@ class TensorRtLlmConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 1800.0
 
 
+# Where the engine's service listens that install.sh makes.
+HOST_SOCKET_PATH = "/run/onegate-engine/host.sock"
+
 # Kinds that run inside an engine host; the others are servers that somebody else runs.
 _HOSTED_KINDS = ("openvino", "tensorrt-llm", "scripted")
 
@@ -133,7 +136,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     python: Annotated[
         Line | None,
         why(
-            "interpreter of the engine's own virtual environment; `none`: the daemon's",
+            "interpreter of the engine's own virtual environment; `none`: the daemon's. Its own "
+            "service gets it by `sudo ./install.sh`",
             restart=True,
         ),
     ] = None

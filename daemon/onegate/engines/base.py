@@ -238,7 +238,7 @@ class EngineLost(_Shape, frozen=True, tag="engine_lost"):
     restarts: int
 
 
-NoticeName = Literal["engine_queueing", "foreign_load", "cold_load", "boundary"]
+NoticeName = Literal["engine_queueing", "foreign_load", "cold_load", "boundary", "offload"]
 
 
 class EngineNotice(_Shape, frozen=True, tag="engine_notice"):

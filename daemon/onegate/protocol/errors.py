@@ -78,6 +78,7 @@ class NoticeCode(OpenEnum):
     FOREIGN_LOAD = "foreign_load"
     COLD_LOAD = "cold_load"
     BOUNDARY = "boundary"
+    OFFLOAD = "offload"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ SECTION = README.partition("\n## As a system service\n")[2].partition("\n## ")[0
 TYPED = 'set -euo pipefail\nsudo() { "$@"; }\nUSER=ann SYSTEMD_PAGER=cat\n'
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
+def blocks(language: str, section: str = SECTION) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
 
 
 def typed(text: str) -> str:

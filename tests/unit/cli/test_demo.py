@@ -15,13 +15,23 @@ from onegate.cli.main import run
 from onegate.cli.private_daemon import DaemonEnded
 from onegate.cli.terminal import console
 from onegate.config import check
+from onegate.config.engine_tables import EngineChoice
 from onegate.protocol import messages as m
 
 
-@pytest.mark.parametrize("engine", ["openvino", "scripted"])
-def test_the_configuration_is_valid_and_lets_its_owner_do_everything(engine: str) -> None:
-    config = check(configuration(engine, 7))
-    assert config.engine.kind == engine
+@pytest.mark.parametrize(
+    "choice",
+    [
+        EngineChoice("openvino"),
+        EngineChoice("openvino", ("/m/x.gguf",)),
+        EngineChoice("scripted"),
+        EngineChoice("ollama", ("llama3.2",)),
+        EngineChoice("openai", (), "http://127.0.0.1:8080/v1"),
+    ],
+)
+def test_the_configuration_is_valid_and_lets_its_owner_do_everything(choice: EngineChoice) -> None:
+    config = check(configuration(choice, 7))
+    assert config.engine.kind == choice.kind
     grant = config.grants[0]
     assert (grant.uid, grant.ceiling, grant.admin) == (7, "interactive", True)
 
@@ -179,8 +189,43 @@ def test_the_verb_tells_what_to_do_next(monkeypatch: pytest.MonkeyPatch, capsys:
     assert run(["demo", "--engine", "scripted", "--jobs", "3"]) == 0
     text = capsys.readouterr().out
     assert "Its engine is ready: tiny" in text
-    assert "onegated &" in text
+    assert "onegated --config onegate.toml &" in text
     assert daemon.stopped
+    assert run(["demo"]) == 0
+    text = capsys.readouterr().out
+    assert "onegated &" in text
+    assert "onegate.toml" not in text
+
+
+def test_a_server_that_runs_here_is_shown_by_its_address(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    seen: list[str] = []
+    played(monkeypatch, FakeDaemon())
+    monkeypatch.setattr(verb, "PrivateDaemon", lambda text: seen.append(text) or FakeDaemon())
+    monkeypatch.setattr(verb, "look", lambda socket, model: ("llama3.2", ""))
+    url = "http://127.0.0.1:9"
+    assert run(["demo", "--engine", "ollama", "--model", "llama3.2", "--base-url", url]) == 0
+    engine = check(seen[0]).engine
+    assert (engine.ollama.base_url, engine.ollama.models[0].model) == (url, "llama3.2")
+    # With that a daemon of one's own is another one's, too.
+    said = capsys.readouterr().out.partition("With this in onegate.toml:\n\n")[2]
+    shown, _, commands = said.partition("\n  ")
+    assert check(shown).engine == engine
+    assert "onegated --config onegate.toml &" in commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "ollama"], "name at least one"),
+        (["--engine", "openai", "--base-url", "ftp://x"], "expected http://HOST:PORT"),
+        (["--base-url", "http://127.0.0.1:9"], "--base-url is a server's"),
+    ],
+)
+def test_an_engine_that_cannot_be_meant_is_64(capsys: Any, arguments: list[str], said: str) -> None:
+    assert run(["demo", *arguments]) == 64
+    assert said in capsys.readouterr().err
 
 
 def test_a_daemon_that_does_not_start_is_69(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -196,12 +241,12 @@ def test_the_next_commands_can_be_typed_from_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(verb.shutil, "which", lambda name: f"/bin/{name}")
-    assert next_commands()[0][0] == "onegated &"
+    assert next_commands("")[0][0] == "onegated &"
     monkeypatch.setattr(verb.shutil, "which", lambda name: None)
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
     monkeypatch.chdir(tmp_path)
-    assert next_commands()[1][0] == ".venv/bin/onegate wait-ready"
+    assert next_commands("")[1][0] == ".venv/bin/onegate wait-ready"
     monkeypatch.setattr(sys, "executable", "/opt/onegate/bin/python")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert next_commands()[1][0] == "/opt/onegate/bin/onegate wait-ready"
+    assert next_commands("")[1][0] == "/opt/onegate/bin/onegate wait-ready"

@@ -93,6 +93,13 @@ def test_a_daemon_that_answers_is_asked_on(tmp_path: Path, gate: Any, given: Any
     assert [check.name for check in found][-4:] == ["socket", "daemon", "engine", "you"]
 
 
+def test_the_way_to_the_engine_is_looked_at(tmp_path: Path, monkeypatch: Any) -> None:
+    config = tmp_path / "o.toml"
+    config.write_text('[engine]\nkind = "ollama"\nollama.models = [{model = "m"}]\n')
+    found = examine(machine(tmp_path, environ={"ONEGATE_CONFIG": str(config)}), None)
+    assert found[-1].name == "port"
+
+
 @pytest.mark.parametrize(
     "error", [PermissionError(13, "Permission denied"), RuntimeError("Symlink loop")]
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from onegate.config import ConfigError, PoolFacts, check, warnings
+from onegate.config.engine import HOST_SOCKET_PATH
 
 
 def problems(text: str) -> dict[str, str]:
@@ -166,6 +167,8 @@ def test_an_interpreter_that_nobody_starts_is_told() -> None:
     assert not warnings(check(text))
     (found,) = warnings(check(f'{text}python = "/opt/venv/bin/python"'))
     assert found.path == "engine.python"
+    # The service that install.sh makes gets it.
+    assert not warnings(check(f'{text}python = "/p"'.replace("/run/h.sock", HOST_SOCKET_PATH)))
     assert not warnings(check('[engine]\npython = "/opt/venv/bin/python"'))
 
 

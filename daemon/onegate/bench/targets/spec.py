@@ -129,6 +129,6 @@ def _http(spec: Spec, ready_s: float) -> Target:
         from onegate.bench.targets.ollama import OllamaTarget
         from onegate.bench.targets.openai import OpenAiTarget
     except ImportError as error:
-        raise TargetError(f"{spec} needs one more package: pip install 'onegate[bench]'") from error
+        raise TargetError(f"{spec} needs one more package: pip install 'onegate[http]'") from error
     kind = OpenAiTarget if spec.kind == "openai" else OllamaTarget
     return kind(spec.where, spec.model, ready_s=ready_s)

@@ -61,10 +61,13 @@ class OllamaDialect:
         boundary: str,
         allow_remote: bool,
         log: Callable[[str], None],
+        expects_gpu: bool = True,
     ) -> None:
         self._keep_alive_s = config.idle_unload_s
         self._embed_s = config.first_timeout_s
-        self._store = Store(config, boundary=boundary, allow_remote=allow_remote, log=log)
+        self._store = Store(
+            config, boundary=boundary, allow_remote=allow_remote, log=log, expects_gpu=expects_gpu
+        )
         # Two loads at once would evict each other, and who waits for one would wait for both.
         self._load_turn = asyncio.Lock()
         self._notices: list[EngineNotice] = []
@@ -80,7 +83,7 @@ class OllamaDialect:
     async def watch(self, link: HttpLink) -> Watched:
         await self._store.look(link)
         notices, self._notices = self._notices, []
-        return Watched(pools=self._store.pools(), notices=notices)
+        return Watched(pools=self._store.pools(), notices=notices + self._store.offloads())
 
     # --- requests ---------------------------------------------------------------------------
 

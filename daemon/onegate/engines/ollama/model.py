@@ -89,13 +89,12 @@ class Known:
         self.loads += 1
         self.load_ms = load_ms
 
-    def offload(self) -> str | None:
-        """How much of it is on the processor instead of the GPU, in words; None while unknown."""
+    def offload(self) -> float | None:
+        """How much of it is on the processor instead of the GPU, 0 to 1; None while unknown."""
         loaded = self.loaded
         if loaded is None or not loaded.size or loaded.size_vram > loaded.size:
             return None
-        share = round(100 * (loaded.size - loaded.size_vram) / loaded.size)
-        return f"{share} % of it on the CPU"
+        return (loaded.size - loaded.size_vram) / loaded.size
 
 
 def pool_of(known: Known, version: Version | None, *, penalties: bool, boundary: str) -> PoolInfo:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from onegate.config import EngineConfig
 from onegate.engines.http.build import http_link, http_settings
 from onegate.engines.http.engine import HttpEngine
+from onegate.engines.http.gpu import has_gpu
 from onegate.engines.ollama.dialect import OllamaDialect
 
 
@@ -17,7 +18,12 @@ def ollama_engine(
     """Not started. Raises EngineUnprepared where the address or the key cannot be used."""
     link, boundary = http_link(config.ollama, allow_remote=config.allow_remote)
     dialect = OllamaDialect(
-        config.ollama, boundary=boundary, allow_remote=config.allow_remote, log=log
+        config.ollama,
+        boundary=boundary,
+        allow_remote=config.allow_remote,
+        log=log,
+        # Of another machine it is not known what it has.
+        expects_gpu=boundary == "remote" or has_gpu(),
     )
     return HttpEngine(
         dialect,

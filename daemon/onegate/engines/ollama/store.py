@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from onegate.clock import monotonic_ns
 from onegate.config import OllamaConfig
-from onegate.engines.base import EngineError, PoolInfo
+from onegate.engines.base import EngineError, EngineNotice, PoolInfo
 from onegate.engines.http.link import HttpLink, HttpStatus
 from onegate.engines.ollama import survey
 from onegate.engines.ollama.model import Facts, Known, missing, pool_of
@@ -22,7 +22,8 @@ class Store:
     """Every model, in the order of the configuration.
 
     `boundary` is where the server itself is. What it answers from elsewhere leaves the machine all
-    the same: such a model is served only with `allow_remote`.
+    the same: such a model is served only with `allow_remote`. `expects_gpu`: whether a model that
+    is on no GPU at all is worth a word.
     """
 
     def __init__(
@@ -32,7 +33,9 @@ class Store:
         boundary: str,
         allow_remote: bool,
         log: Callable[[str], None],
+        expects_gpu: bool = True,
     ) -> None:
+        self._expects_gpu = expects_gpu
         self._penalties = config.penalties
         self._boundary = boundary
         self._allow_remote = allow_remote
@@ -42,6 +45,7 @@ class Store:
         self._cloud_disabled: bool | None = None
         self._looked_ns: int | None = None
         self._said: dict[str, str] = {}
+        self._offloads: dict[str, str | None] = {}
 
     def __getitem__(self, model: str) -> Known:
         return self._models[model]
@@ -54,6 +58,22 @@ class Store:
             )
             for known in self._models.values()
         ]
+
+    def offloads(self) -> list[EngineNotice]:
+        """What has changed since the last time of which models are not wholly on a GPU. One that is
+        wholly on the processor is no news where the machine has nothing else."""
+        notices = []
+        for known in self._models.values():
+            share, detail = known.offload(), None
+            if share and (share < 1 or self._expects_gpu):
+                detail = (
+                    f"{_percent(share)} % of it is on the CPU and not on a GPU, and so it is slow: "
+                    "free the GPU's memory, or lower context_tok or max_seqs"
+                )
+            if self._offloads.get(known.name) != detail:
+                self._offloads[known.name] = detail
+                notices.append(EngineNotice(code="offload", model=known.name, detail=detail))
+        return notices
 
     def is_remote(self, known: Known) -> bool:
         """Whether Ollama has it answered elsewhere: by its name, or by what was said of it."""
@@ -82,9 +102,6 @@ class Store:
         for known in self._models.values():
             digest = "" if known.facts is None else known.facts.digest
             known.loaded = loaded.get(canonical(known.name)) or by_digest.get(digest)
-            offload = known.offload()
-            if offload is not None:
-                self._say(known.name, f"{known.name} is loaded, {offload}")
 
     async def _look_into_store(self, link: HttpLink) -> None:
         tags = await survey.tags(link)
@@ -143,6 +160,11 @@ class Store:
 
     def _boundary_of(self, known: Known) -> str:
         return "remote" if self.is_remote(known) else self._boundary
+
+
+def _percent(share: float) -> int:
+    """Rounded, but a part never reads as nothing or all."""
+    return 100 if share == 1 else min(99, max(1, round(100 * share)))
 
 
 def text_of(error: EngineError) -> str:

@@ -12,6 +12,7 @@ from onegate.engines.base import (
     EmbedResult,
     EngineError,
     EngineMalformed,
+    EngineNotice,
     EngineRefused,
     EngineRequest,
     EngineUnavailable,
@@ -26,7 +27,7 @@ from onegate.engines.openai.figures import Figures, figures, takes_priority
 from onegate.engines.openai.flavours import NONE, Flavour
 from onegate.engines.openai.refusal import refusal_of
 from onegate.engines.openai.shapes import Embedded, LlamaTokens, Rendered, VllmTokens
-from onegate.engines.openai.survey import Survey, pools_of, survey
+from onegate.engines.openai.survey import Survey, offload_of, pools_of, survey
 from onegate.engines.openai.wording import call_of, messages_of, tools_of
 from onegate.protocol.content import Message, Params, Tool, Usage
 
@@ -58,6 +59,9 @@ class OpenAiDialect:
         self._boundary = boundary
         self._flavour = NONE
         self._priority = False
+        # How much of the models is on no GPU, and what of that has been told.
+        self._offload: str | None = None
+        self._offload_told: str | None = None
         # For which server, in which version, the above was found out.
         self._asked: tuple[str, str | None] | None = None
         self._asked_ns = 0
@@ -81,12 +85,23 @@ class OpenAiDialect:
     async def watch(self, link: HttpLink) -> Watched:
         pools = await self._pools(link)
         seen = (await self._count(link)).of
-        return Watched(pools=pools, snapshots=[seen[m] for m in self._models if m in seen])
+        return Watched(
+            pools=pools,
+            snapshots=[seen[m] for m in self._models if m in seen],
+            notices=self._news(),
+        )
+
+    def _news(self) -> list[EngineNotice]:
+        if self._offload == self._offload_told:
+            return []
+        self._offload_told = detail = self._offload
+        return [EngineNotice(code="offload", model=m, detail=detail) for m in self._models]
 
     async def _pools(self, link: HttpLink) -> list[PoolInfo]:
         found: Survey = await survey(link, self._config)
         await self._ask_priority(link, found)
         self._flavour = found.flavour
+        self._offload = offload_of(found)
         pools = pools_of(found, self._config, boundary=self._boundary, priority=self._priority)
         self._models = [pool.model for pool in pools]
         return pools

@@ -31,17 +31,20 @@ _COUNT = re.compile(r"[0-9]{1,12}")
 # Where neither the owner nor the server says.
 _SEATS = 4
 _CONTEXT_TOK = 4096
+# No machine has more memory than this.
+_MAX_OFFLOAD_GIB = 1e6
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What one look showed."""
+    """What one look showed. `offload_gib` of the model are kept off each GPU."""
 
     flavour: Flavour
     models: list[Listed] = field(default_factory=list)
     props: Props | None = None
     version: str | None = None
     kv_tok: int | None = None
+    offload_gib: float | None = None
 
 
 async def survey(link: HttpLink, config: OpenAiConfig) -> Survey:
@@ -59,11 +62,13 @@ async def survey(link: HttpLink, config: OpenAiConfig) -> Survey:
     if flavour.counts != "vllm":
         return Survey(flavour, models)
     version = await _optional(link, "/version", Version)
+    cache = await _vllm_cache(link)
     return Survey(
         flavour,
         models,
         version=None if version is None else _version(version.version),
-        kv_tok=await _vllm_cache(link),
+        kv_tok=_cache_tok(cache),
+        offload_gib=_offload_gib(cache),
     )
 
 
@@ -110,18 +115,36 @@ async def _optional(link: HttpLink, path: str, shape: type[T]) -> T | None:
         return None
 
 
-async def _vllm_cache(link: HttpLink) -> int | None:
-    """Tokens of vLLM's cache: blocks times their size, from the labels of one figure."""
+async def _vllm_cache(link: HttpLink) -> list[dict[str, str]]:
+    """vLLM's settings of its memory, the labels of one figure, for each of its engines."""
+    name = "vllm:cache_config_info"
     try:
-        found = gauges(await link.get("/metrics"), {"vllm:cache_config_info"})
+        found = gauges(await link.get("/metrics"), {name})
     except HttpStatus:
-        return None
-    for labels, _ in found.get("vllm:cache_config_info", ()):
+        return []
+    return [labels for labels, _ in found.get(name, ())]
+
+
+def _cache_tok(cache: list[dict[str, str]]) -> int | None:
+    """Tokens of vLLM's cache: blocks times their size."""
+    for labels in cache:
         blocks, size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
         if _COUNT.fullmatch(blocks) and _COUNT.fullmatch(size):
             kv_tok = int(blocks) * int(size)
             if 0 < kv_tok < 2**32:
                 return kv_tok
+    return None
+
+
+def _offload_gib(cache: list[dict[str, str]]) -> float | None:
+    """What `--cpu-offload-gb` has set, in versions that tell it (0.11 does)."""
+    for labels in cache:
+        try:
+            found = float(labels.get("cpu_offload_gb", ""))
+        except ValueError:
+            continue
+        if 0 < found < _MAX_OFFLOAD_GIB:
+            return found
     return None
 
 
@@ -227,4 +250,15 @@ def _identity(found: Survey, model: Listed, boundary: str) -> Identity:
         else "local"
         if boundary == "local"
         else "unknown",
+    )
+
+
+def offload_of(found: Survey) -> str | None:
+    """How much of its model a server keeps out of the GPU's memory, in words; None for nothing, and
+    where it does not say: of the servers known here vLLM alone does, by its setting."""
+    if found.offload_gib is None:
+        return None
+    return (
+        f"vLLM was told to keep {found.offload_gib:g} GiB of it for each GPU in the machine's own "
+        "memory, which is slow: start it without --cpu-offload-gb where the GPU has the room"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
+pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[http]'")
 
 from onegate.bench.targets.base import Broke, Facts, Refused, TargetError
 from onegate.bench.targets.http import (

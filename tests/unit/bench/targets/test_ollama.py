@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
+pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[http]'")
 
 from onegate.bench.targets import ollama as module
 from onegate.bench.targets.base import Ask, Broke, Expired, Facts, TargetError

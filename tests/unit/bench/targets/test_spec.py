@@ -102,12 +102,12 @@ def test_http_servers_need_a_package_of_their_own(monkeypatch: pytest.MonkeyPatc
     for name in ("http", "ollama", "openai"):
         monkeypatch.delitem(sys.modules, f"onegate.bench.targets.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(TargetError, match=r"pip install 'onegate\[bench\]'"):
+    with pytest.raises(TargetError, match=r"pip install 'onegate\[http\]'"):
         build(Spec("openai", "http://h"), ready_s=1.0, log=print)
 
 
 def test_http_servers_by_their_dialect() -> None:
-    pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[bench]'")
+    pytest.importorskip("aiohttp", reason="absent aiohttp: pip install 'onegate[http]'")
     for kind in ("openai", "ollama"):
         target = build(Spec(kind, "http://h"), ready_s=1.0, log=print)
         assert type(target).__name__.lower() == f"{kind}target"

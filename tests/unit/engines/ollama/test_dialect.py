@@ -54,6 +54,13 @@ async def test_a_load_is_an_empty_prompt_and_is_measured(dialect, link):
     assert (body["prompt"], body["stream"], body["options"]) == ("", False, {"num_ctx": 4096})
 
 
+async def test_what_is_not_on_the_gpu_is_told_by_a_look(dialect, link):
+    link.holds("m:latest", size=4, size_vram=1)
+    (notice,) = (await dialect.watch(link)).notices
+    assert (notice.code, notice.detail[:4]) == ("offload", "75 %")
+    assert (await dialect.watch(link)).notices == []
+
+
 async def test_what_is_loaded_is_not_loaded_again(dialect, link):
     link.holds("m:latest")
     await dialect.load(link, "m")

@@ -65,17 +65,11 @@ def test_the_boundary_is_that_of_the_server(boundary):
 
 
 @pytest.mark.parametrize(
-    ("size", "vram", "text"),
-    [
-        (1000, 1000, "0 % of it on the CPU"),
-        (1000, 0, "100 % of it on the CPU"),
-        (1000, 400, "60 % of it on the CPU"),
-        (0, 0, None),
-        (1000, 1001, None),
-    ],
+    ("size", "vram", "share"),
+    [(1000, 1000, 0.0), (1000, 0, 1.0), (1000, 400, 0.6), (0, 0, None), (1000, 1001, None)],
 )
-def test_how_much_is_on_the_processor(size, vram, text):
-    assert known_of(loaded=loaded(size=size, size_vram=vram)).offload() == text
+def test_how_much_is_on_the_processor(size, vram, share):
+    assert known_of(loaded=loaded(size=size, size_vram=vram)).offload() == share
 
 
 def test_nothing_is_on_it_while_it_is_not_loaded():

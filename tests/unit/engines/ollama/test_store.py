@@ -8,11 +8,15 @@ from onegate.engines.base import EngineBroke, EngineMalformed, PoolState
 from onegate.engines.ollama.store import Store, text_of
 
 
-def store(*names, allow_remote=False, boundary="local", **given):
+def store(*names, allow_remote=False, boundary="local", expects_gpu=True, **given):
     models = tuple(OllamaModel(model=name, **given) for name in names or ("m",))
     log = []
     found = Store(
-        OllamaConfig(models=models), boundary=boundary, allow_remote=allow_remote, log=log.append
+        OllamaConfig(models=models),
+        boundary=boundary,
+        allow_remote=allow_remote,
+        log=log.append,
+        expects_gpu=expects_gpu,
     )
     found.log = log
     return found
@@ -36,7 +40,34 @@ async def test_one_pool_for_each_configured_model(link):
     assert (one.model, one.state) == ("M", PoolState.READY)
     assert (two.model, two.state) == ("n", PoolState.FAILED)
     assert "ollama pull n" in two.error
-    assert found.log == ["M is loaded, 0 % of it on the CPU"]
+
+
+@pytest.mark.parametrize(
+    ("vram", "expects_gpu", "said"),
+    [
+        (1000, True, None),
+        (0, False, None),
+        (0, True, "100 % of it is on the CPU"),
+        (400, False, "60 % of it is on the CPU"),
+        (999, True, "1 % of it is on the CPU"),
+        (1, True, "99 % of it is on the CPU"),
+    ],
+)
+async def test_what_is_not_on_the_gpu_is_a_notice(link, vram, expects_gpu, said):
+    link.holds("m:latest", size=1000, size_vram=vram)
+    found = await learnt(link, expects_gpu=expects_gpu)
+    notices = found.offloads()
+    if said is None:
+        assert notices == []
+        return
+    (notice,) = notices
+    assert (notice.code, notice.model) == ("offload", "m")
+    assert notice.detail.startswith(said)
+    assert found.offloads() == [], "told once"
+    link.holds()
+    await found.look(link)
+    assert [(n.code, n.detail) for n in found.offloads()] == [("offload", None)]
+    assert found.offloads() == []
 
 
 async def test_two_names_of_one_model_share_what_is_in_memory(link):

@@ -137,6 +137,19 @@ async def test_a_look_has_pools_and_figures():
     assert [(s.model, s.seats_used) for s in watched.snapshots] == [("m", 1)]
 
 
+async def test_what_is_not_on_the_gpu_is_told_once_and_once_that_it_is_over():
+    dialect = OpenAiDialect(OpenAiConfig(), boundary="local")
+    link = TableLink(v1__models={"data": [{"id": "m", "owned_by": "vllm"}]}, metrics="")
+    told = []
+    for said in ("4.0", "4.0", "0.0", "0.0"):
+        link.answers["/metrics"] = f'vllm:cache_config_info{{cpu_offload_gb="{said}"}} 1.0\n'
+        told.append([(n.code, n.model, n.detail) for n in (await dialect.watch(link)).notices])
+    ((first,), again, (over,), still) = told
+    assert first[:2] == ("offload", "m")
+    assert "4 GiB" in first[2]
+    assert (again, over, still) == ([], ("offload", "m", None), [])
+
+
 async def test_counting_renders_first_unless_it_is_raw():
     dialect, link = await llama()
     messages = [Message(role="user", content="x")]

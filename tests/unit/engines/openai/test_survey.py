@@ -4,7 +4,7 @@ from tests.unit.engines.openai.fakes import TableLink
 from onegate.config import OpenAiConfig, OpenAiPool
 from onegate.engines.base import EngineBroke, EngineError, EngineUnavailable, Feature, PoolState
 from onegate.engines.http.link import HttpStatus
-from onegate.engines.openai.survey import expected_pools, pools_of, survey
+from onegate.engines.openai.survey import expected_pools, offload_of, pools_of, survey
 
 LLAMA_MODELS = {"data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 2048}}]}
 
@@ -39,6 +39,26 @@ async def test_a_vllm():
     assert (pool.capacity.max_seqs, pool.capacity.kv_tok) == (9, 160)
     assert pool.capacity.max_context_tok == 512
     assert pool.identity.engine_version == "1.2"
+
+
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        ('cpu_offload_gb="4.0"', "4 GiB of it"),
+        ('cpu_offload_gb="0.0"', None),
+        ('cpu_offload_gb="nan"', None),
+        ('cpu_offload_gb="1e999"', None),
+        ('cpu_offload_gb="None"', None),
+        ('block_size="16"', None),
+    ],
+)
+async def test_what_a_vllm_keeps_off_the_gpu(said, detail):
+    link = TableLink(
+        v1__models={"data": [{"id": "m", "owned_by": "vllm"}]},
+        metrics=f"vllm:cache_config_info{{{said}}} 1.0\n",
+    )
+    found = offload_of(await survey(link, OpenAiConfig()))
+    assert found is None if detail is None else detail in found
 
 
 async def test_what_the_owner_says_of_a_model():
