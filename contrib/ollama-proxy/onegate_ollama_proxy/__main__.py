@@ -15,7 +15,7 @@ from onegate_ollama_proxy.config import Config, ConfigError, load
 from onegate_ollama_proxy.listeners import Listener, listener_of
 from onegate_ollama_proxy.log import Level, Log
 from onegate_ollama_proxy.notify import Notifier
-from onegate_ollama_proxy.sockets import ListenError, sockets_for
+from onegate_ollama_proxy.sockets import ListenError, is_here, sockets_for
 from onegate_ollama_proxy.who import Clients, LinuxKernel
 
 EPILOG = """
@@ -82,6 +82,8 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     for listener, sock in zip(listeners, sockets, strict=True):
+        if not is_here(sock):
+            log.line(Level.WARNING, "address_not_here_yet", address=listener.config.address)
         await app.listen(listener, sock)
     addresses = ", ".join(each.address for each in config.listeners)
     log.line(Level.NOTICE, "serving", addresses=addresses, upstream=config.upstream)

@@ -138,10 +138,13 @@ class App:
         """Whether it may be asked here at all; and what a browser wants to know before it asks."""
         headers = request.headers
         origin = headers.get("Origin")
-        if not self._origins.allows_host(headers.get("Host")):
-            return web.Response(status=403)
-        if not self._origins.allows_page(origin):
-            return web.Response(status=403)
+        for header, allows in (
+            ("Host", self._origins.allows_host),
+            ("Origin", self._origins.allows_page),
+        ):
+            if not allows(headers.get(header)):
+                told.reason = header.lower()
+                return web.Response(status=403)
         if origin is not None and request.method == "OPTIONS":
             return web.Response(status=204, headers=preflight_headers(origin))
         request.page_headers = page_headers(origin)

@@ -9,6 +9,13 @@ _FIRST_FD = 3
 _MAX_INHERITED = 64
 
 
+# ip(7), ipv6(7): bind to what is no address of this machine yet.
+_FREEBIND = {
+    socket.AF_INET: (socket.IPPROTO_IP, 15),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 78),
+}
+
+
 class ListenError(Exception):
     """An address cannot be listened on. The text says what to do about it."""
 
@@ -82,6 +89,10 @@ def _bound(endpoint: tuple[str, int], backlog: int) -> socket.socket:
         raise ListenError(f"{host} is no address of this machine: {error.strerror}") from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # The address of a network of containers may come later than this, and must not keep the
+        # other listeners waiting.
+        level, option = _FREEBIND[family]
+        sock.setsockopt(level, option, 1)
         sock.setblocking(False)
         sock.bind(address)
         sock.listen(backlog)
@@ -92,3 +103,14 @@ def _bound(endpoint: tuple[str, int], backlog: int) -> socket.socket:
             hint = "; if Ollama has it, move Ollama to another port (OLLAMA_HOST)"
         raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}{hint}") from error
     return sock
+
+
+def is_here(sock: socket.socket) -> bool:
+    """Has this machine the address of a listening socket now?"""
+    host = sock.getsockname()[0]
+    with socket.socket(sock.family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True

@@ -97,6 +97,8 @@ async def test_pages_and_names_of_others_are_kept_out(
     response: Any = await rig.ask(method=method, **headers)
     assert (response.status, response.body) == (403, None)
     assert rig.callers == []
+    (header,) = headers
+    assert f"status=403 reason={header.lower()} " in rig.out.getvalue()
 
 
 async def test_a_browser_is_told_what_it_may(asked: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from onegate_ollama_proxy import sockets as module
-from onegate_ollama_proxy.sockets import ListenError, sockets_for
+from onegate_ollama_proxy.sockets import ListenError, is_here, sockets_for
 
 
 @pytest.fixture
@@ -94,3 +94,13 @@ def test_an_address_that_is_taken_says_what_to_do(monkeypatch: pytest.MonkeyPatc
 def test_a_name_that_is_no_address() -> None:
     with pytest.raises(ListenError, match="no address of this machine"):
         sockets_for([("nowhere.invalid", 1)], {}, 5)
+
+
+@pytest.mark.parametrize(
+    ("host", "here"), [("127.0.0.1", True), ("192.0.2.1", False), ("2001:db8::1", False)]
+)
+def test_an_address_that_comes_later_is_listened_on_already(host: str, here: bool) -> None:
+    (found,) = sockets_for([(host, 0)], {}, 5)
+    with found:
+        assert found.getsockname()[0] == host
+        assert is_here(found) is here
