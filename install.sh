@@ -433,7 +433,7 @@ lint_tier() {
   run_check lint-imports --cache-dir "$venv/cache/import-linter"
   if command -v shellcheck >/dev/null; then
     say "-- shellcheck"
-    if shellcheck -x install.sh systemd/onegate-engine tests/systemd/*.sh .ci/run; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    if shellcheck -x install.sh systemd/onegate-engine contrib/ollama-proxy/demo.sh tests/systemd/*.sh .ci/run; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
   else
     leave_out lint "shellcheck is not installed (Debian, Ubuntu: sudo apt install shellcheck)"
   fi
@@ -490,7 +490,7 @@ run_tier() {
     live) live_tier ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then
-        pytest_tier conformance 120 tests/conformance
+        pytest_tier conformance 300 tests/conformance tests/contrib/ollama_proxy/clients
       else
         leave_out conformance "node and npm are not installed (Debian, Ubuntu: sudo apt install nodejs npm)"
       fi
