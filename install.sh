@@ -13,7 +13,7 @@ stamp=$venv/onegate-stamp           # what was installed; written last
 unfinished=$venv/onegate-unfinished # there while pip works: a .venv that still has it is made anew
 
 # All of them for every engine: which one it is may be changed in the configuration later.
-BASE_EXTRAS=daemon,cli,openvino,http
+BASE_EXTRAS=daemon,cli,openvino,http,ollama-proxy
 EMBEDDED_ENGINE=openvino
 ENGINES="openvino scripted ollama openai tensorrt-llm"
 OLLAMA_URL=http://127.0.0.1:11434

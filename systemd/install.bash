@@ -76,7 +76,7 @@ version_name() { # the number, and a digest of everything that the version is ma
     find daemon contrib systemd pyproject.toml README.md LICENSE -type f ! -name '*.pyc' -print0 |
       sort -z | xargs -0 sha256sum
     "$base_python" -c 'import sys; print(sys.executable, sys.version)'
-    printf '%s\n' "$BASE_EXTRAS,ollama-proxy"
+    printf '%s\n' "$BASE_EXTRAS"
   } | sha256sum)
   printf '%s-%s\n' "$number" "${digest:0:8}"
 }
@@ -134,7 +134,7 @@ make_version() { # PLACE: does nothing when it is complete already
     stop 69 "$base_python could not make $venv: mend what it says above and run this again."
   # From a copy, because building leaves files beside the sources.
   tar -C "$root" --exclude='*.pyc' -c pyproject.toml README.md LICENSE daemon contrib | tar -C "$place/source" -x
-  install_packages "${place}/source[$BASE_EXTRAS,ollama-proxy]"
+  install_packages "${place}/source[$BASE_EXTRAS]"
   rm -rf "$place/source"
   fetch_models
   model_places >"$(site_packages)/onegate-models.pth"

@@ -8,8 +8,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd -P)
 python=$root/.venv/bin/python
-if ! "$python" -c 'import onegate, aiohttp, uvloop' 2>/dev/null; then
-  printf 'demo.sh: %s\n' "onegate is not installed in this checkout with what the proxy needs: type ./install.sh try, then $python -m pip install -e '$root[ollama-proxy]'" >&2
+if ! "$python" -c 'import onegate_ollama_proxy.demo' 2>/dev/null; then
+  printf 'demo.sh: %s\n' "onegate is not installed in this checkout: type ./install.sh try" >&2
   exit 69
 fi
 exec "$python" -m onegate_ollama_proxy.demo "$@"
