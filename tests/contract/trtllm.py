@@ -28,11 +28,20 @@ class StandIn:
 
 
 def stand_in(
-    directory: Path, *, version: str = "1.2.1", without: str = "", gpu: str = "", **options
+    directory: Path,
+    *,
+    version: str = "1.2.1",
+    without: str = "",
+    gpu: str = "",
+    interpreter: str = sys.executable,
+    beside: dict[str, str] | None = None,
+    **options,
 ) -> StandIn:
-    """See trtllm_stand_in/README.md for the options. `without`: a package that is not there."""
+    """See trtllm_stand_in/README.md for the options. `without`: a package that is not there;
+    `beside`: more of an environment, where the interpreter needs it."""
     log = directory / "calls.jsonl"
-    paths = []
+    # An interpreter of another environment has msgspec and not onegate.
+    paths = [] if interpreter == sys.executable else [str(STAND_IN.parents[2] / "daemon")]
     if version != "1.2.1":
         info = directory / "other" / f"tensorrt_llm-{version}.dist-info"
         info.mkdir(parents=True)
@@ -48,9 +57,10 @@ def stand_in(
         "TLLM_STAND_IN_LOG": str(log),
         "TLLM_STAND_IN_GPU": gpu,
         "XDG_CACHE_HOME": str(directory / "cache"),
+        **(beside or {}),
     }
     exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in environ.items())
-    python.write_text(f'#!/bin/sh\n{exports}exec {shlex.quote(sys.executable)} "$@"\n')
+    python.write_text(f'#!/bin/sh\n{exports}exec {shlex.quote(interpreter)} "$@"\n')
     python.chmod(0o755)
     return StandIn(str(python), log, environ)
 

@@ -11,10 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.contract.conftest import box, new_box, pytest_collection_modifyitems, shared, started
+from tests.contract.conftest import (
+    box,
+    hosts,
+    new_box,
+    pytest_collection_modifyitems,
+    shared,
+    started,
+    strict_trtllm,
+)
 from tests.live import llama_server, ollama_server
 
-__all__ = ["box", "new_box", "pytest_collection_modifyitems", "shared", "started"]
+__all__ = [
+    "box",
+    "hosts",
+    "new_box",
+    "pytest_collection_modifyitems",
+    "shared",
+    "started",
+    "strict_trtllm",
+]
 
 
 @pytest.fixture(scope="session")

@@ -74,6 +74,15 @@ def is_alive(process: Process) -> bool:
     return stat is not None and stat.started == process.started and stat.state not in "ZX"
 
 
+def command(process: Process) -> list[str]:
+    """What it was started with; nothing for one that has gone."""
+    try:
+        text = Path(f"/proc/{process.pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.split("\0") if is_alive(process) else []
+
+
 def kill(processes: list[Process]) -> None:
     """End those that still run, at once."""
     for process in processes:

@@ -15,6 +15,7 @@ import time
 
 from onegate.engines.host.processes import MARK, kill, marked
 
+WARDEN = "onegate.engines.host.warden"
 _PAUSE_S = 0.05
 
 
@@ -28,7 +29,7 @@ class Warden:
             return
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__],
+                [sys.executable, "-P", "-m", WARDEN],
                 # Nothing is written; it ends with the last process that could, which is this one.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

@@ -174,8 +174,7 @@ class LLM:
             threading.Event().wait()
         self._engine.over.set()
         if self._engine.worker is not None:
-            self._engine.worker.kill()
-            self._engine.worker.wait()
+            self._engine.worker.leave()
 
 
 if OPTIONS.get("priority"):

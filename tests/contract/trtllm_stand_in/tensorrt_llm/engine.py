@@ -4,8 +4,6 @@ worker and can die."""
 import hashlib
 import json
 import queue
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -14,6 +12,7 @@ from transformers import FIRST_WORD, SPECIALS, WORDS, decode
 
 from tensorrt_llm._base import OPTIONS, note, strict
 from tensorrt_llm.executor.utils import RequestError
+from tensorrt_llm.worker import start as start_worker
 
 END = SPECIALS["<|end|>"]
 _FAULT_TOK = 2
@@ -61,9 +60,7 @@ class Engine:
         self.step_ms = OPTIONS.get("step_ms", 1)
         self.worker = None
         if OPTIONS.get("worker", True):
-            # As MPI has it: in a session of its own, and not one that ends with who started it.
-            wait = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
-            self.worker = subprocess.Popen(wait, stdin=subprocess.DEVNULL, start_new_session=True)
+            self.worker = start_worker()
             note("worker", pid=self.worker.pid)
             if OPTIONS.get("dies") == "while it loads":
                 self.worker.kill()

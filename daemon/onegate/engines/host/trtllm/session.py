@@ -9,7 +9,7 @@ from typing import Any
 
 from onegate.clock import monotonic_ns
 from onegate.engines.host.engine import LoadFailed
-from onegate.engines.host.processes import MARK, Process, is_alive, kill, started_by
+from onegate.engines.host.processes import MARK, Process, command, is_alive, kill, started_by
 from onegate.engines.host.trtllm.library import Library
 from onegate.engines.host.trtllm.looped import LoopThread
 from onegate.engines.host.trtllm.messages import Broken, Iteration, Iterations
@@ -17,12 +17,17 @@ from onegate.engines.host.trtllm.runs import Runs, abort_output
 from onegate.engines.host.trtllm.sampling import params_of
 from onegate.engines.host.trtllm.stats import StatsPoller
 from onegate.engines.host.trtllm.watch import PROOF_S, Watch
+from onegate.engines.host.warden import WARDEN
 from onegate.tasks import Tasks
 
 # A call that only queues something; where it takes longer, the loop is blocked.
 _SUBMIT_S = 10.0
 _TICK_S = 0.25
 _LOOP_S = 0.4
+# How long workers may take to end behind a shutdown.
+_GONE_S = 10.0
+_PAUSE_S = 0.01
+_NS_PER_S = 1e9
 # No principal has this name, so the canary shares its cache with nobody.
 _CANARY_SALT = "onegate canary"
 _ONE = {"max_tokens": 1, "n": 1, "ignore_eos": True, "detokenize": False}
@@ -110,6 +115,7 @@ class Session:
         if self._ended:
             return True
         self._ended = True
+        ends_ns = monotonic_ns() + int(timeout_s * _NS_PER_S)
         workers = self._workers or _started()
         closing = asyncio.run_coroutine_threadsafe(self._stop(), self._looped.loop)
         shutdown = threading.Thread(target=self._shutdown, args=(closing,), daemon=True)
@@ -118,8 +124,18 @@ class Session:
         if shutdown.is_alive() or self._shutdown_failed:
             kill(workers)
             return False
+        self._see_off(workers, ends_ns)
         # Not before: until then the library delivers to it.
         return self._looped.end(_LOOP_S)
+
+    def _see_off(self, workers: list[Process], ends_ns: int) -> None:
+        """Wait for the workers to be gone: the memory is free when they are, and MPI's pool does
+        not wait for it."""
+        ends_ns = min(ends_ns, monotonic_ns() + int(_GONE_S * _NS_PER_S))
+        leaving = [worker for worker in workers if not stays(worker)]
+        pause = threading.Event()
+        while any(map(is_alive, leaving)) and monotonic_ns() < ends_ns:
+            pause.wait(_PAUSE_S)
 
     def _shutdown(self, closing: Any) -> None:
         closing.result()
@@ -211,6 +227,14 @@ class Session:
 def _started() -> list[Process]:
     """What this process has started, and what that has: the library's workers are among it."""
     return started_by(os.getpid(), os.environ.get(MARK, ""))
+
+
+def stays(process: Process) -> bool:
+    """Whether it is none of the library's workers, and ends with this process: MPI's own daemon,
+    Python's, and ours."""
+    name, *given = command(process) or [""]
+    is_mpi = name.rpartition("/")[2] in ("orted", "prted")
+    return is_mpi or any("multiprocessing.resource_tracker" in x or x == WARDEN for x in given)
 
 
 def no_engine(error: Exception) -> LoadFailed:

@@ -1,9 +1,11 @@
+import os
 import subprocess
 import sys
 import threading
 
 import pytest
 
+from onegate.engines.host.processes import descendants
 from onegate.engines.host.trtllm import session as module
 from onegate.engines.host.trtllm.messages import (
     Broken,
@@ -12,7 +14,7 @@ from onegate.engines.host.trtllm.messages import (
     Iterations,
     Tokens,
 )
-from onegate.engines.host.trtllm.session import Session, no_engine
+from onegate.engines.host.trtllm.session import Session, no_engine, stays
 
 PATIENCE_S = 30.0
 ENTRY = {"iterLatencyMS": 1.0, "kvCacheStats": {"maxNumBlocks": 9, "tokensPerBlock": 32}}
@@ -188,6 +190,38 @@ def test_24_a_shutdown_that_raises_leaves_no_worker(make, llm, capsys):
         assert not session.end(PATIENCE_S)
         assert worker.wait() == -9
     assert "the shutdown failed: RuntimeError: the worker is dead" in capsys.readouterr().err
+
+
+def test_24_an_end_in_order_is_over_when_the_workers_are_gone(make, llm):
+    """They hold the memory, and MPI's pool does not wait for them."""
+    session = make()
+    program = "import sys, time; sys.stdin.read(); time.sleep(0.3)"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as worker:
+        session.begin_to_watch()
+        llm.shutdown = worker.stdin.close
+        assert session.end(PATIENCE_S)
+        assert worker.poll() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["/usr/bin/orted", "-c", "input()"], True),
+        (["prted", "-c", "input()"], True),
+        (["python", "-c", "input()  # from multiprocessing.resource_tracker import main"], True),
+        (["python", "-c", "input()", "onegate.engines.host.warden"], True),
+        (["python", "-c", "input()"], False),
+        (["/opt/orted/python", "-c", "input()", "imported"], False),
+    ],
+)
+def test_24_what_ends_only_with_the_host_is_not_waited_for(arguments, expected):
+    started = subprocess.Popen(arguments, executable=sys.executable, stdin=subprocess.PIPE)
+    with started as process:
+        (found,) = [p for p in descendants(os.getpid()) if p.pid == process.pid]
+        assert stays(found) is expected
+        process.kill()
+        process.wait()
+        assert not stays(found)
 
 
 def test_23_why_a_canary_failed_is_said_and_not_that_its_abort_did(make, llm):
