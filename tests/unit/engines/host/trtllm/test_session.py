@@ -224,6 +224,21 @@ def test_24_what_ends_only_with_the_host_is_not_waited_for(arguments, expected):
         assert not stays(found)
 
 
+def test_24_an_end_waits_for_those_only_that_leave(make, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "is_alive", lambda process: asked.append(process.pid))
+    session = make()
+    with (
+        subprocess.Popen(["orted", "-c", "input()"], executable=sys.executable, stdin=-1) as mpi,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as worker,
+    ):
+        assert session.end(PATIENCE_S)
+        assert worker.pid in asked
+        assert mpi.pid not in asked
+        mpi.kill()
+        worker.kill()
+
+
 def test_23_why_a_canary_failed_is_said_and_not_that_its_abort_did(make, llm):
     session = make()
 
