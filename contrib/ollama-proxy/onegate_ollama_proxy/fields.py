@@ -1,6 +1,7 @@
 """The fields of a request's body, taken one by one."""
 
 import re
+from collections.abc import Container, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ from onegate_ollama_proxy.ask import BadAsk
 
 T = TypeVar("T")
 
+MAX_NOTICES = 16
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 
 
@@ -65,7 +67,17 @@ def unsupported(path: str, sentence: str) -> BadAsk:
     return BadAsk(sentence, path=path, reason=Reason.UNSUPPORTED)
 
 
-def left_out(name: str) -> str:
-    """The notice for a field that nobody here knows; a name of no plain word is not repeated."""
-    shown = name if _WORD.match(name) else "a field with a strange name"
-    return f"{shown} is not known here and was left out"
+def notices_of(left: Iterable[str], harmless: Container[str], prefix: str = "") -> list[str]:
+    """A sentence for each name that is left out, but not for a million of them. Those in `harmless`
+    are known; a name that is no plain word is not repeated."""
+    said: dict[str, None] = {}
+    more = 0
+    for name in left:
+        if len(said) == MAX_NOTICES:
+            more += 1
+        elif prefix + name in harmless:
+            said[f"{prefix}{name} is accepted and left out"] = None
+        else:
+            shown = prefix + name if _WORD.match(prefix + name) else "a field with a strange name"
+            said[f"{shown} is not known here and was left out"] = None
+    return [*said, *([f"{more} more were left out"] if more else [])]

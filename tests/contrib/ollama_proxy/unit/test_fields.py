@@ -6,7 +6,13 @@ import pytest
 
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.ask import BadAsk
-from onegate_ollama_proxy.fields import Fields, convert, left_out, unsupported
+from onegate_ollama_proxy.fields import (
+    MAX_NOTICES,
+    Fields,
+    convert,
+    notices_of,
+    unsupported,
+)
 
 
 def test_a_field_is_taken_once_and_null_is_absence() -> None:
@@ -47,5 +53,15 @@ def test_what_is_missing_or_wrong_is_named() -> None:
 
 def test_sentences() -> None:
     assert unsupported("a", "no").reason is Reason.UNSUPPORTED
-    assert left_out("top_a") == "top_a is not known here and was left out"
-    assert "\x1b" not in left_out("\x1b[2J")
+
+
+def test_what_is_left_out_is_said_and_not_without_end() -> None:
+    found = notices_of(["num_gpu", "top_a", "\x1b[2J", "\x1b[3J"], {"o.num_gpu"}, "o.")
+    assert found == [
+        "o.num_gpu is accepted and left out",
+        "o.top_a is not known here and was left out",
+        "a field with a strange name is not known here and was left out",
+    ]
+    many = notices_of((f"x{i}" for i in range(10**5)), ())
+    assert len(many) == MAX_NOTICES + 1
+    assert many[-1] == f"{10**5 - MAX_NOTICES} more were left out"

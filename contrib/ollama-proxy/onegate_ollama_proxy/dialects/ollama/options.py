@@ -7,7 +7,7 @@ import msgspec
 from onegate.protocol.content import JsonSchema, Params, ResponseFormat, Think
 from onegate_ollama_proxy.ask import BadAsk
 from onegate_ollama_proxy.dialects.ollama.parameters import HARMLESS, OPTIONS
-from onegate_ollama_proxy.fields import Fields, convert, left_out, unsupported
+from onegate_ollama_proxy.fields import Fields, convert, notices_of, unsupported
 
 _MAX_TOK = 2**32 - 1
 _MAX_SEED = 2**63 - 1
@@ -50,12 +50,7 @@ class Options:
 
     def left_out(self) -> list[str]:
         """A notice for each option that is not followed; to be asked for last."""
-        return [
-            f"{OPTIONS}{name} is accepted and left out"
-            if OPTIONS + name in HARMLESS
-            else left_out(OPTIONS + name)
-            for name in self._given
-        ]
+        return notices_of(self._given, HARMLESS, OPTIONS)
 
     def _take(self, name: str, type: Any) -> Any:
         return convert(self._given.pop(name, None), type | None, OPTIONS + name)
@@ -102,9 +97,7 @@ def rest(fields: Fields, options: Options | None) -> tuple[str, ...]:
     if fields.take("_debug_render_only", bool):
         raise unsupported("_debug_render_only", "prompts are not shown here")
     notices = [] if options is None else options.left_out()
-    for name in fields.left():
-        notices.append(f"{name} is accepted and left out" if name in HARMLESS else left_out(name))
-    return tuple(dict.fromkeys(notices))
+    return (*notices, *notices_of(fields.left(), HARMLESS))
 
 
 def _format(said: Any) -> ResponseFormat | None:

@@ -13,7 +13,7 @@ from onegate_ollama_proxy.dialects.openai.embeddings import EmbeddingsWriter
 from onegate_ollama_proxy.dialects.openai.messages import choice_of, messages_of, tools_of
 from onegate_ollama_proxy.dialects.openai.parameters import HARMLESS
 from onegate_ollama_proxy.dialects.openai.sampling import params_of, think_of
-from onegate_ollama_proxy.fields import Fields, convert, left_out, unsupported
+from onegate_ollama_proxy.fields import Fields, convert, notices_of, unsupported
 
 
 class _StreamOptions(msgspec.Struct):
@@ -89,9 +89,7 @@ def _stream(fields: Fields) -> tuple[bool, bool]:
 def _rest(fields: Fields) -> list[str]:
     """Refuses what changes the meaning, and says what of the rest is left out."""
     _check_meaning(fields)
-    left = fields.left()
-    known = [f"{name} is accepted and left out" for name in left if name in HARMLESS]
-    return known + list(dict.fromkeys(left_out(name) for name in left if name not in HARMLESS))
+    return notices_of(fields.left(), HARMLESS)
 
 
 def _check_meaning(fields: Fields) -> None:
