@@ -68,7 +68,7 @@ class Measured(Asker):
             await asyncio.sleep(1.0)
         await tasks.aclose()
         await asyncio.sleep(1.0)
-        return await self.first_word_s(PERSON)
+        return await self.first_word_s()
 
 
 @contextmanager
@@ -89,7 +89,7 @@ async def asking(url: str, model: str) -> AsyncIterator[Measured]:
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         asker = Measured(session, url, model)
-        await asker.ready()
+        await asker.ready(lambda: None)
         yield asker
 
 
@@ -120,8 +120,8 @@ async def figures(ollama: str, bare: str, gate: str, model: str, repeats: int) -
         ):
             alone, behind = await in_turn(
                 repeats,
-                lambda asker=asker: asker.first_word_s(PERSON),
-                lambda asker=asker, jobs=jobs: asker.behind_s(JOBS, jobs, PERSON),
+                lambda asker=asker: asker.first_word_s(),
+                lambda asker=asker, jobs=jobs: asker.behind_s(JOBS, jobs),
             )
             ratio = statistics.median(behind) / statistics.median(alone)
             rows.append(
@@ -138,7 +138,7 @@ async def figures(ollama: str, bare: str, gate: str, model: str, repeats: int) -
             left, alone = await in_turn(
                 repeats,
                 lambda asker=asker, jobs=jobs: asker.after_leaving_s(jobs),
-                lambda asker=asker: asker.first_word_s(PERSON),
+                lambda asker=asker: asker.first_word_s(),
             )
             ratio = statistics.median(left) / statistics.median(alone)
             rows.append(
@@ -205,8 +205,11 @@ def main() -> None:
         server = None if given.ollama else prepared(folder)
         url = given.ollama or server.url
         try:
-            with stage(gate_config(url, given.model), url) as gate, relay(url, free_port()) as bare:
-                rows = asyncio.run(figures(url, bare, gate, given.model, repeats))
+            with (
+                stage(gate_config(url, given.model), url) as gate,
+                relay(url, free_port()) as bare,
+            ):
+                rows = asyncio.run(figures(url, bare, gate.url, given.model, repeats))
         finally:
             if server is not None:
                 server.close()

@@ -14,8 +14,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ EMBEDDED = "smollm2-135m-instruct"
 BATCH = {"X-Onegate-Class": "batch"}
 PERSON: dict[str, str] = {}
 QUESTION = "Why is the sky blue? Answer in two sentences."
-JOB_TOK = 64
+JOB_TOK = 48
 ANSWER_TOK = 16
 _READY_S = 120.0
 _STOP_S = 30.0
@@ -45,24 +46,47 @@ class DemoEnded(Exception):
 
 
 def gate_config(ollama: str | None, model: str) -> str:
-    """The private gate's configuration: one seat, and no bound on what one program does."""
+    """The private gate's configuration: one seat, and no bound on what one program does, and for
+    how long it waits."""
     engine = f'[engine]\nkind = "openvino"\nmodel = "{model}"\nmax_seqs = 1\n'
     if ollama is not None:
         engine = (
             f'[engine]\nkind = "ollama"\n[engine.ollama]\nbase_url = "{ollama}"\n'
             f'[[engine.ollama.models]]\nmodel = "{model}"\nmax_seqs = 1\n'
         )
+    free = "".join(
+        f'{key} = "none"\n'
+        for key in (
+            *("behaviour_live", "behaviour_starts_per_min"),
+            *("ttft_timeout_ms", "ttft_timeout_ms_max"),
+        )
+    )
     classes = "".join(
-        f'[[class]]\nname = "{name}"\nbehaviour_live = "none"\nbehaviour_starts_per_min = "none"\n'
-        for name in ("interactive", "loop", "batch")
+        f'[[class]]\nname = "{name}"\n{free}' for name in ("interactive", "loop", "batch")
     )
     who = f'[[grant]]\nuid = {os.getuid()}\ndelegate = true\nceiling = "interactive"\n'
     return engine + classes + who
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A gate and a proxy that run. `url` is where an Ollama would be."""
+
+    url: str
+    running: list["subprocess.Popen[bytes]"]
+    logs: list[Path]
+
+    def check(self) -> None:
+        """Raises DemoEnded where one of them does not run any more."""
+        for process, log in zip(self.running, self.logs, strict=True):
+            if process.poll() is not None:
+                said = log.read_text(encoding="utf-8", errors="replace").strip()
+                raise DemoEnded(f"{log.stem} has ended: {said[-500:]}")
+
+
 @contextmanager
-def stage(gate: str, ollama: str | None) -> Iterator[str]:
-    """A private gate with the configuration `gate`, and a private proxy. Yields its URL."""
+def stage(gate: str, ollama: str | None) -> Iterator[Stage]:
+    """A private gate with the configuration `gate`, and a private proxy."""
     with tempfile.TemporaryDirectory(prefix="onegate-") as folder:
         place = Path(folder)
         (place / "onegate.toml").write_text(gate, encoding="utf-8")
@@ -74,9 +98,10 @@ def stage(gate: str, ollama: str | None) -> Iterator[str]:
         proxy = ["onegate_ollama_proxy", "--config", f"{folder}/proxy.toml"]
         commands = [[*daemon, "--socket", f"{folder}/s"], [*proxy, "--gate", f"{folder}/s"]]
         running: list[subprocess.Popen[bytes]] = []
+        logs = [place / f"{command[0]}.log" for command in commands]
         try:
-            for command in commands:
-                with (place / f"{command[0]}.log").open("wb") as log:
+            for command, path in zip(commands, logs, strict=True):
+                with path.open("wb") as log:
                     running.append(
                         subprocess.Popen(
                             [sys.executable, "-m", *command],
@@ -86,7 +111,7 @@ def stage(gate: str, ollama: str | None) -> Iterator[str]:
                             start_new_session=True,
                         )
                     )
-            yield f"http://127.0.0.1:{port}"
+            yield Stage(f"http://127.0.0.1:{port}", running, logs)
         finally:
             for process in reversed(running):
                 process.send_signal(signal.SIGTERM)
@@ -112,11 +137,13 @@ class Asker:
         self._url = url
         self._model = model
 
-    async def ready(self) -> None:
-        """Until it has answered once. Raises DemoEnded."""
+    async def ready(self, check: Callable[[], None]) -> None:
+        """Until it has answered once. `check` raises where that can't be any more. Raises
+        DemoEnded."""
         ends_ns = monotonic_ns() + round(_READY_S * _NS_PER_S)
         said = "nobody answers"
         while monotonic_ns() < ends_ns:
+            check()
             try:
                 status, said = await self._once()
             except aiohttp.ClientError as error:
@@ -133,13 +160,11 @@ class Asker:
         async with self._session.post(f"{self._url}/api/chat", json=body) as answer:
             return answer.status, await answer.text()
 
-    async def first_word_s(self, headers: dict[str, str]) -> float:
+    async def first_word_s(self) -> float:
         """Seconds until the first word of an answer. Raises DemoEnded where there is none."""
         body = self._body(QUESTION, ANSWER_TOK, stream=True)
         began_ns, word_ns = monotonic_ns(), None
-        async with self._session.post(
-            f"{self._url}/api/chat", json=body, headers=headers
-        ) as answer:
+        async with self._session.post(f"{self._url}/api/chat", json=body) as answer:
             if answer.status != 200:
                 raise DemoEnded(f"the question was refused: {(await answer.text())[:300]}")
             async for line in answer.content:
@@ -157,14 +182,14 @@ class Asker:
         ) as answer:
             await answer.read()
 
-    async def behind_s(self, jobs: int, headers: dict[str, str], mine: dict[str, str]) -> float:
+    async def behind_s(self, jobs: int, headers: dict[str, str]) -> float:
         """Seconds until the first word while so many jobs are under way, which then hang up."""
         tasks = Tasks(lambda name, error: None)  # a job that is refused is one less to wait for
         try:
             for number in range(jobs):
                 tasks.spawn(self.job(number, headers), name=f"job {number}")
             await asyncio.sleep(_SETTLE_S)
-            return await self.first_word_s(mine)
+            return await self.first_word_s()
         finally:
             await tasks.aclose()
 
@@ -175,21 +200,24 @@ class Asker:
 
 
 async def compare(
-    sides: dict[str, tuple[str, dict[str, str], dict[str, str]]], model: str, jobs: int
+    sides: dict[str, tuple[str, dict[str, str]]],
+    model: str,
+    jobs: int,
+    check: Callable[[], None],
 ) -> None:
-    """Ask each side alone and behind the jobs. A side is its URL, the jobs' headers, a person's."""
+    """Ask each side alone and behind the jobs. A side is its URL and the jobs' headers."""
     say(f"{'':24}{'alone':>12}{f'behind {jobs} jobs':>18}{'':>4}")
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-        for name, (url, batch, person) in sides.items():
+        for name, (url, batch) in sides.items():
             asker = Asker(session, url, model)
-            await asker.ready()
-            alone_s = statistics.median([await asker.first_word_s(person) for _ in range(3)])
-            behind_s = await asker.behind_s(jobs, batch, person)
+            await asker.ready(check)
+            alone_s = statistics.median([await asker.first_word_s() for _ in range(3)])
+            behind_s = await asker.behind_s(jobs, batch)
             ratio = f"{behind_s / alone_s:.1f} times as long"
             say(f"{name:24}{alone_s * 1000:9.0f} ms{behind_s * 1000:15.0f} ms    {ratio}")
-            await asker.ready()  # what the jobs left behind is over
+            await asker.ready(check)  # what the jobs left behind is over
 
 
 def say(text: str) -> None:
@@ -207,13 +235,12 @@ def main() -> None:
     given = parser.parse_args()
     say(f"Time to the first word of an answer, {given.model}:")
     try:
-        with stage(gate_config(given.ollama, given.model), given.ollama) as url:
-            one_class = (url, PERSON, PERSON) if given.ollama is None else None
+        with stage(gate_config(given.ollama, given.model), given.ollama) as running:
             sides = {
-                "without classes": one_class or (given.ollama, PERSON, PERSON),
-                "through the gate": (url, BATCH, PERSON),
+                "without classes": (given.ollama or running.url, PERSON),
+                "through the gate": (running.url, BATCH),
             }
-            asyncio.run(compare(sides, given.model, given.jobs))
+            asyncio.run(compare(sides, given.model, given.jobs, running.check))
     except DemoEnded as error:
         sys.stderr.write(f"demo.sh: {error}\n")
         sys.exit(os.EX_UNAVAILABLE)
