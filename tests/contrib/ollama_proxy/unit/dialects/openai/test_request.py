@@ -6,9 +6,9 @@ import pytest
 
 from onegate.protocol.content import ForcedTool, Message, NamedFunction
 from onegate.protocol.errors import Reason
-from onegate_ollama_proxy.ask import BadAsk, Fate
+from onegate_ollama_proxy.ask import BadAsk
 from onegate_ollama_proxy.dialects.openai import ROUTES
-from onegate_ollama_proxy.dialects.openai.parameters import HARMLESS, PARAMETERS
+from onegate_ollama_proxy.dialects.openai.parameters import HARMLESS
 from onegate_ollama_proxy.dialects.openai.request import (
     parse_chat,
     parse_completion,
@@ -89,56 +89,6 @@ def test_messages_are_needed():
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ({"max_tokens": 5}, 5),
-        ({"max_completion_tokens": 5}, 5),
-        ({"max_tokens": 9, "max_completion_tokens": 5}, 5),
-        ({"max_tokens": -1, "max_completion_tokens": 5}, 5),
-        ({"max_tokens": 2**40}, 2**32 - 1),
-    ],
-)
-def test_the_longest_answer(given, wanted):
-    assert chat(**given).params.max_tokens == wanted
-
-
-def test_no_bound_is_no_bound():
-    assert chat(max_tokens=-1).params == chat().params
-    assert refused(chat, max_tokens=0).path == "max_tokens"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "wire", "wanted"),
-    [
-        ("temperature", 0, "temperature", 0),
-        ("temperature", None, "temperature", 1),
-        ("top_p", 0.5, "top_p", 0.5),
-        ("top_k", 7, "top_k", 7),
-        ("min_p", 0.1, "min_p", 0.1),
-        ("seed", 7, "seed", 7),
-        ("presence_penalty", 1, "presence_penalty", 1),
-        ("frequency_penalty", -1, "frequency_penalty", -1),
-        ("repetition_penalty", 1.5, "repeat_penalty", 1.5),
-        ("stop", "a", "stop", ["a"]),
-        ("stop", ["a", "", "b"], "stop", ["a", "b"]),
-    ],
-)
-@pytest.mark.parametrize("parse", [chat, completion])
-def test_sampling(parse, name, value, wire, wanted):
-    assert getattr(parse(**{name: value}).params, wire) == wanted
-
-
-def test_nothing_can_be_drawn_of_nothing():
-    assert 0 < chat(top_p=0).params.top_p < 1e-3
-
-
-def test_negative_seeds_are_seeds_and_stay_apart():
-    seeds = {chat(seed=seed).params.seed for seed in (-1, -2, 1, 2)}
-    assert len(seeds) == 4
-    assert all(0 <= seed < 2**63 for seed in seeds)
-
-
-@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("temperature", 3),
@@ -166,45 +116,6 @@ def test_what_is_wrong_is_named_in_the_clients_words(name, value):
     assert (error.path or "").startswith(name)
 
 
-def test_logprobs():
-    params = chat(logprobs=True, top_logprobs=3).params
-    assert (params.logprobs, params.top_logprobs) == (True, 3)
-    params = completion(logprobs=2).params
-    assert (params.logprobs, params.top_logprobs) == (True, 2)
-    assert chat(logprobs=False).params == chat().params
-
-
-@pytest.mark.parametrize(
-    ("effort", "think"),
-    [("none", False), ("minimal", "low"), ("low", "low"), ("high", "high"), ("xhigh", "max")],
-)
-def test_how_hard_to_think(effort, think):
-    assert chat(reasoning_effort=effort).think == think
-    assert chat(reasoning={"effort": effort}).think == think
-    assert chat().think is None
-
-
-def test_formats():
-    assert chat(response_format={"type": "text"}).params == chat().params
-    found = chat(response_format={"type": "json_object"}).params.response_format
-    assert found.type == "json_object"
-    schema = {"type": "object"}
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
-    found = chat(response_format=wanted).params.response_format.json_schema
-    assert (found.schema, found.name, found.strict) == (schema, "x", True)
-
-
-@pytest.mark.parametrize("given", [{}, {"json_schema": {}}])
-def test_a_schema_is_needed(given):
-    error = refused(chat, response_format={"type": "json_schema"} | given)
-    assert error.path == "response_format.json_schema.schema"
-
-
-def test_another_format_is_not_known():
-    error = refused(chat, response_format={"type": "grammar"})
-    assert (error.reason, error.path) == (Reason.UNSUPPORTED, "response_format.type")
-
-
 def test_tools():
     ask = chat(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "f"}})
     assert ask.tools[0].function.name == "f"
@@ -216,69 +127,6 @@ def test_where_there_are_no_tools_there_is_nothing_to_choose():
     assert chat(tool_choice="auto").tool_choice is None
     assert chat(tools=[], tool_choice="none").tool_choice is None
     assert chat(tools=[TOOL], tool_choice="none").tool_choice == "none"
-
-
-# A value of each parameter that shows its fate, on the route that has it.
-EXAMPLES = {
-    "model": (chat, "m"),
-    "messages": (chat, HI),
-    "prompt": (completion, "Hi"),
-    "input": (embeddings, "Hi"),
-    "stream": (chat, True),
-    "stream_options": (chat, {"include_usage": True}),
-    "max_tokens": (chat, 5),
-    "max_completion_tokens": (chat, 5),
-    "temperature": (chat, 0.5),
-    "top_p": (chat, 0.5),
-    "top_k": (chat, 5),
-    "min_p": (chat, 0.5),
-    "seed": (chat, 5),
-    "stop": (chat, "x"),
-    "presence_penalty": (chat, 0.5),
-    "frequency_penalty": (chat, 0.5),
-    "repetition_penalty": (chat, 1.5),
-    "response_format": (chat, {"type": "json_object"}),
-    "tools": (chat, [TOOL]),
-    "tool_choice": (lambda **given: chat(tools=[TOOL], **given), "required"),
-    "reasoning_effort": (chat, "low"),
-    "reasoning": (chat, {"effort": "low"}),
-    "logprobs": (completion, 2),
-    "top_logprobs": (lambda **given: chat(logprobs=True, **given), 2),
-    "suffix": (completion, "x"),
-    "dimensions": (embeddings, 5),
-    "encoding_format": (embeddings, "base64"),
-    "n": (chat, 2),
-    "best_of": (completion, 2),
-    "echo": (completion, True),
-    "logit_bias": (chat, {"5": 1}),
-    "functions": (chat, [{"name": "f"}]),
-    "function_call": (chat, "auto"),
-    "modalities": (chat, ["text", "audio"]),
-    "audio": (chat, {"voice": "x"}),
-    "web_search_options": (chat, {}),
-}
-# These choose the form of the answer, which is the writer's; or there is no request without them.
-NOT_IN_THE_ASK = {
-    "stream_options",
-    "encoding_format",
-    "model",
-    "messages",
-    "prompt",
-    "input",
-}
-
-
-@pytest.mark.parametrize("row", PARAMETERS, ids=lambda row: row.name)
-def test_the_table_says_what_happens(row):
-    parse, value = EXAMPLES.get(row.name, (chat, "x"))
-    if row.fate is Fate.REFUSED:
-        assert refused(parse, **{row.name: value}).reason is Reason.UNSUPPORTED
-    elif row.fate is Fate.HARMLESS:
-        assert parse(**{row.name: value}).notices == (f"{row.name} is accepted and left out",)
-    else:
-        ask = parse(**{row.name: value})
-        assert ask.notices == ()
-        assert (ask == parse()) == (row.name in NOT_IN_THE_ASK)
 
 
 @pytest.mark.parametrize(
