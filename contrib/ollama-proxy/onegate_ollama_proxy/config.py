@@ -95,7 +95,15 @@ class ManagementConfig(_Table, frozen=True):
 # word; what he does is looked at by the gate all the same.
 SHIPPED_HINTS = tuple(
     HintConfig(user_agent=pattern, class_="loop")
-    for pattern in ("ollama-python/*", "OpenAI/*", "AsyncOpenAI/*", "python-*", "Anthropic/*")
+    for pattern in (
+        "ollama-python/*",
+        "OpenAI/*",
+        "AsyncOpenAI/*",
+        "Anthropic/*",
+        "AsyncAnthropic/*",
+        "python-*",
+        "Python-urllib/*",
+    )
 )
 # Node's fetch gives up after 300 s without a header.
 SHIPPED_WAITING = {

@@ -9,10 +9,18 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from msgspec import Struct, structs
 
 from onegate.config import check as check_gate
 from onegate_ollama_proxy.ask import Fate, Parameter
-from onegate_ollama_proxy.config import check
+from onegate_ollama_proxy.config import (
+    Config,
+    HintConfig,
+    ListenerConfig,
+    ManagementConfig,
+    WaitingConfig,
+    check,
+)
 from onegate_ollama_proxy.dialects.ollama import parameters as ollama
 from onegate_ollama_proxy.dialects.openai import parameters as openai
 
@@ -69,3 +77,24 @@ def test_every_configuration_is_one(text):
 
 def test_there_are_configurations():
     assert len(documents()) >= 5
+
+
+def keys(kind: type[Struct], prefix: str = "") -> set[str]:
+    """Every key of the configuration, as the page writes it."""
+    found: set[str] = set()
+    for field in structs.fields(kind):
+        tables = {"listener": ListenerConfig, "hint": HintConfig, "management": ManagementConfig}
+        name = prefix + field.encode_name
+        if field.encode_name == "class" and not prefix:
+            found |= keys(WaitingConfig, "class.NAME.")
+        elif field.encode_name in tables and not prefix:
+            found |= keys(tables[field.encode_name], f"{name}.")
+        else:
+            found.add(name)
+    return found
+
+
+def test_every_key_is_on_the_page_and_no_other():
+    table = PAGE.read_text(encoding="utf-8").partition("<!-- keys -->")[2].partition("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`([^`]+)`", "".join(first_cells))) == keys(Config)
