@@ -104,3 +104,75 @@ def test_what_cannot_be_pulled_says_so_in_the_stream(rig):
     """There is no network here: Ollama's own error is the last line."""
     said = ask(rig, "/api/pull", b'{"model": "127.0.0.1:1/nothing/there", "insecure": true}')
     assert "error" in json.loads(said.splitlines()[-1])
+
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+BOUND = {"options": {"num_predict": 4, "temperature": 0, "num_ctx": 4096}}
+# Of its last piece; newer releases say it once, in the first.
+EMPTY_DELTA = {".choices[].delta.role: str", ".choices[].delta.content: str"}
+SHAPES = {
+    "/api/chat": (CHAT | BOUND, set()),
+    "/api/generate": ({"prompt": "Hi"} | BOUND, set()),
+    "/v1/chat/completions": (CHAT | {"max_tokens": 4, "temperature": 0}, EMPTY_DELTA),
+    "/v1/completions": ({"prompt": "Hi", "max_tokens": 4, "temperature": 0}, set()),
+}
+
+
+def paths(value: object, at: str = "") -> set[str]:
+    """Every place of a document, with the kind of what is there."""
+    match value:
+        case dict():
+            return {found for key, one in value.items() for found in paths(one, f"{at}.{key}")}
+        case [first, *_]:
+            return paths(first, f"{at}[]")
+        case bool():
+            return {f"{at}: bool"}
+        case int() | float():
+            return {f"{at}: number"}
+        case None:
+            return set()
+    return {f"{at}: {type(value).__name__}"}
+
+
+def posted(url: str, path: str, **given: object) -> list[object]:
+    """The documents of an answer, whether there is one or a stream of them."""
+    body = json.dumps({"model": MODEL, **given}).encode()
+    with urllib.request.urlopen(url + path, body, timeout=120) as answer:
+        lines = [line.removeprefix(b"data: ") for line in answer.read().splitlines() if line]
+    return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", SHAPES)
+def test_an_answer_has_every_place_that_ollamas_has(rig, url, path, stream):
+    given, without = SHAPES[path]
+    bare, ours = (posted(where, path, stream=stream, **given) for where in (url, rig.url))
+    assert paths(bare[0]) - paths(ours[0]) <= without
+    assert paths(bare[-1]) - paths(ours[-1]) <= without
+
+
+@pytest.mark.parametrize("path", ["/api/tags", "/api/version", "/v1/models", f"/v1/models/{MODEL}"])
+def test_a_question_has_ollamas_own_answer(rig, url, path):
+    with urllib.request.urlopen(url + path, timeout=60) as answer:
+        assert json.loads(ask(rig, path)) == json.loads(answer.read())
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("/api/chat", CHAT | {"model": "nothing"}),
+        ("/api/generate", {"model": "nothing", "prompt": "Hi"}),
+        ("/v1/chat/completions", CHAT | {"model": "nothing"}),
+        ("/api/chat", CHAT | {"model": 5}),
+        ("/api/show", {"model": "nothing"}),
+    ],
+)
+def test_an_error_has_the_status_and_the_shape_of_ollamas(rig, url, path, given):
+    found = []
+    for where in (url, rig.url):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            posted(where, path, **given)
+        found.append((error.value.code, json.loads(error.value.read())))
+    (bare_status, bare), (status, ours) = found
+    assert status == bare_status
+    assert paths(bare) <= paths(ours)
