@@ -103,12 +103,12 @@ def stage(gate: str, ollama: str | None) -> Iterator[Stage]:
             for command, path in zip(commands, logs, strict=True):
                 with path.open("wb") as log:
                     running.append(
+                        # In this process's group: Ctrl-C ends them, however often it is pressed.
                         subprocess.Popen(
                             [sys.executable, "-m", *command],
                             stdin=subprocess.DEVNULL,
                             stdout=log,
                             stderr=log,
-                            start_new_session=True,
                         )
                     )
             yield Stage(f"http://127.0.0.1:{port}", running, logs)
