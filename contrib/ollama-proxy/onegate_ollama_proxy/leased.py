@@ -23,6 +23,7 @@ from onegate_ollama_proxy.dialects.anthropic import refusal as anthropic
 from onegate_ollama_proxy.dialects.openai import refusal as openai
 from onegate_ollama_proxy.ears import LeasedEar
 from onegate_ollama_proxy.fit import served_model
+from onegate_ollama_proxy.inference import ttft_timeout_s
 from onegate_ollama_proxy.no import no_of
 from onegate_ollama_proxy.refused import Refused, no
 from onegate_ollama_proxy.relay import relay
@@ -82,6 +83,7 @@ class Leased:
         self._upstream = upstream
         self._boundary = boundary
         self._aliases = config.models
+        self._waiting = config.waiting
 
     @property
     def path(self) -> str:
@@ -104,8 +106,15 @@ class Leased:
         work = self._work(fields, client.welcome, told.class_)
         told.model = work.model
         await self._boundary.check(work.model, tool_types(fields))
+        if work.max_tok < (fields.get(self._kind.bound) or 0):
+            told.notices.append(f"the answer is bounded by {work.max_tok} tokens")
+        limits = client.welcome.limits.classes[told.class_]
         async with client.lease(
-            work.prompt_tok, work.max_tok, model=work.model, class_=told.class_
+            work.prompt_tok,
+            work.max_tok,
+            model=work.model,
+            class_=told.class_,
+            ttft_timeout=ttft_timeout_s(self._waiting(told.class_), limits),
         ) as held:
             return await self._carry(request, self._upstream, held, work)
 
@@ -137,7 +146,8 @@ class Leased:
                     ear=ear,
                 )
         except TimeoutError:
-            assert taken.why is not None
+            if taken.why is None:
+                raise
             raise Refused(taken.why) from None
         finally:
             await taken.aclose()
