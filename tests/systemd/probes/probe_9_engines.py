@@ -13,15 +13,18 @@ from tests.systemd.machine import (
     CONFIG,
     PREFIX,
     active,
+    configure,
     install,
     left_behind,
     measured,
     now,
     onegate,
+    pid,
     pool,
     prop,
     ready,
     sh,
+    systemctl,
     until,
 )
 from tests.systemd.probes.probe_8_readme import README, blocks, typed
@@ -40,6 +43,13 @@ async def serve():
 asyncio.run(serve())
 """
 _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
+OWN = Path("/srv/own/bin/python")
+SCRIPTED = f"""
+[engine]
+kind = "scripted"
+host_socket = "/run/onegate-engine/host.sock"
+python = "{OWN}"
+"""
 SERVING: list[subprocess.Popen[bytes]] = []
 
 
@@ -92,28 +102,39 @@ def test_its_port_is_open_until_it_is_closed() -> None:
     assert reached_by("bob")
 
 
-def test_an_engine_has_its_own_interpreter() -> None:
-    """TensorRT-LLM is not there, which that interpreter says."""
-    own, model = Path("/srv/own/bin/python"), Path("/srv/models/some")
-    sh("/usr/bin/python3", "-m", "venv", "--without-pip", "/srv/own")
+def test_tensorrt_llm_has_its_own_interpreter() -> None:
+    """The package is not there, which that interpreter says."""
+    model = Path("/srv/models/some")
+    sh("/usr/bin/python3", "-m", "venv", "--without-pip", OWN.parents[1])
     model.mkdir(parents=True)
     for name in ("config.json", "model.safetensors"):
         (model / name).write_text("{}", "utf-8")
     CONFIG.unlink()
-    arguments = ["--engine", "tensorrt-llm", "--model", str(model), "--python", str(own)]
-    install(*arguments)
-    assert doctor("engine"), "of its pool, and nothing about its interpreter"
+    install("--engine", "tensorrt-llm", "--model", str(model), "--python", str(OWN))
+    # Until it listens the daemon says that.
+    said = f"not installed for {OWN}"
+    until(lambda: said in (pool()["error"] or ""), "an engine that lacks its package", 60)
+    assert pool()["state"] == "failed"
     assert "started with" not in json.dumps(doctor("engine"))
-    until(lambda: pool()["state"] == "failed", "an engine that lacks its package", 60)
-    assert f"not installed for {own}" in pool()["error"]
-    # It is known for what it is by the next installation, whose version it is of.
-    place = os.readlink(PREFIX / "current")
+
+
+def test_an_interpreter_is_changed_by_the_next_installation() -> None:
+    configure(SCRIPTED, restart=False)
+    systemctl("restart", "onegate-engine.service", "onegate.service")
+    ready()
+    assert onegate("ask", "hello", "--max-tokens", "1").stdout.strip()
+    host = pid("onegate-engine.service")
+    assert Path(f"/proc/{host}/cmdline").read_bytes().startswith(os.fsencode(OWN))
+    # It is known as one of this version, which is left alone.
     assert "started anew" not in install().stdout
-    assert os.readlink(PREFIX / "current") == place
-    CONFIG.write_text(CONFIG.read_text("utf-8").replace(f'python = "{own}"\n', ""), "utf-8")
-    assert "is started with" in doctor("engine")[0]["sentence"]
+    assert pid("onegate-engine.service") == host
+    configure(SCRIPTED.replace("python", "# python"), restart=False)
+    assert "is started with /srv/own/bin/python" in doctor("engine")[0]["sentence"]
     assert "started anew" in install().stdout
     assert "started with" not in json.dumps(doctor("engine"))
+    ready()
+    host = pid("onegate-engine.service")
+    assert Path(f"/proc/{host}/cmdline").read_bytes().startswith(os.fsencode(PREFIX))
 
 
 def test_and_it_is_gone_again() -> None:
