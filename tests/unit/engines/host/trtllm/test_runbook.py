@@ -54,14 +54,6 @@ def test_each_block_for_the_shell_is_one(text):
     subprocess.run(["sh", "-n"], input=text, text=True, check=True)
 
 
-def test_the_service_starts_a_host_as_ours_does():
-    """But for the interpreter: the same options."""
-    unit = TESTS.parent / "systemd/onegate-engine.service"
-    (ours,) = re.findall(r"^ExecStart=\S+ (.*)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
-    (theirs,) = re.findall(r"^ExecStart=\S+python (.*)$", RUNBOOK, re.MULTILINE)
-    assert theirs == f"-P -m onegate.engines.host {ours}"
-
-
 def test_every_point_has_a_test_of_its_number():
     points = re.findall(r"^(\d+)\. ", RUNBOOK.partition("## What the adapter")[2], re.MULTILINE)
     assert points == [str(n) for n in range(1, 26)]
