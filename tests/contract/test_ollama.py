@@ -101,7 +101,7 @@ async def test_a_pool_says_what_it_is(engine, ollama):
     assert pool.capacity.max_context_tok == pool.capacity.kv_tok == 4096
     assert "logprobs" not in pool.params
     assert "repeat_penalty" not in pool.params
-    assert Feature.EMBEDDINGS not in pool.features
+    assert not {Feature.EMBEDDINGS, Feature.WHOLE_PROMPTS} & pool.features
 
 
 async def test_newer_servers_are_asked_for_more(engine, ollama):
@@ -109,7 +109,8 @@ async def test_newer_servers_are_asked_for_more(engine, ollama):
     ollama.models["tiny:latest"].capabilities = ["completion", "tools", "vision", "thinking"]
     box = await engine(penalties=True)
     assert {"logprobs", "top_logprobs", "repeat_penalty"} <= box.pool.params
-    assert {Feature.TOOLS, Feature.IMAGES, Feature.THINKING} <= box.pool.features
+    more = {Feature.TOOLS, Feature.IMAGES, Feature.THINKING, Feature.WHOLE_PROMPTS}
+    assert more <= box.pool.features
     assert ollama.asked["status"] == 1
 
 

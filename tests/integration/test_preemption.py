@@ -4,6 +4,7 @@ Whatever happens meanwhile, its client gets the whole answer or a last word, and
 afterwards.
 """
 
+import json
 import os
 import random
 import signal
@@ -587,14 +588,62 @@ def test_a_real_stop_string_across_the_cut(real: Observed) -> None:
         assert done["usage"]["output_tok"] == 55
 
 
+PERSON_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 30},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "friends": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 4},
+    },
+    "required": ["name", "age", "friends"],
+}
+
+
 @pytest.mark.alone("model")
 @pytest.mark.slow
-def test_a_schema_is_refused_before_it_could_be_cut(real: Observed) -> None:
-    with real.greeted() as raw:
-        schema = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
-        batch(raw, prompt=SEA, params={**GREEDY, "response_format": schema})
-        failed = raw.end(BATCH)
-        assert (failed["reason"], failed["phase"]) == ("unsupported", "arrival")
+def test_an_answer_in_a_form_keeps_it_wherever_it_is_cut(real: Observed) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": PERSON_SCHEMA}}
+    params = {"temperature": 0.0, "max_tokens": 120, "response_format": form}
+    chance = random.Random(3)
+    with real.greeted() as raw, real.greeted() as other:
+        expected = whole(raw, SEA, params=params)
+        assert json.loads(expected).keys() >= {"name", "age", "friends"}
+        n_tok = sum(a["t"] == "chunk" and a.get("id") == 77 for a in raw.inbox)
+        for _ in range(2):
+            raw.inbox.clear()
+            batch(raw, prompt=SEA, params=params)
+            cuts = sorted(chance.sample(range(1, n_tok - 5), 3))
+            for cut in cuts:
+                seen(raw, BATCH, cut)
+                person(other, tok=4)
+                assert other.end(PERSON)["t"] == "done"
+                other.inbox.clear()
+            done = raw.end(BATCH)
+            assert raw.text(BATCH) == expected, cuts
+            assert done["timings"]["preempted"] > 0
+        real.wait_idle()
+
+
+@pytest.mark.alone("model")
+@pytest.mark.slow
+def test_a_schema_that_cannot_be_followed_is_refused_and_harms_nobody(real: Observed) -> None:
+    with real.greeted() as raw, real.greeted() as other:
+        for i, (schema, reason) in enumerate(
+            (
+                ({"type": "string", "pattern": "(a+)+$"}, "unsupported"),
+                ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "invalid"),
+                ({"type": "string", "minLength": 10**9}, "invalid"),
+            )
+        ):
+            form = {"type": "json_schema", "json_schema": {"schema": schema}}
+            batch(raw, 10 + i, prompt=SEA, params={"response_format": form})
+            failed = raw.end(10 + i)
+            assert (failed["t"], failed["reason"]) == ("failed", reason)
+            assert failed["path"] == "params.response_format.json_schema.schema"
+        person(other, tok=4)
+        assert other.end(PERSON)["t"] == "done"
+        real.wait_idle()
+        real.check_unharmed()
 
 
 # --- what it costs --------------------------------------------------------------------------------

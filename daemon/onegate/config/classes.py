@@ -106,7 +106,8 @@ class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         RefuseOn,
         why(
             "what it would rather have no answer from; boundary: an engine that is not known to "
-            "keep the text on this machine"
+            "keep the text on this machine; truncated: one that may cut a prompt to fit and say "
+            "so to nobody, for a prompt that may not fit"
         ),
     ] = ()
     daily_tok: Annotated[

@@ -71,9 +71,9 @@ Windows = Annotated[
     _form('an array of times such as "22:00-06:00" or "sat,sun 00:00-24:00", at most 16'),
 ]
 RefuseOn = Annotated[
-    tuple[Literal["boundary"], ...],
-    Meta(max_length=1),
-    _form('an array of "boundary", or empty'),
+    tuple[Literal["boundary", "truncated"], ...],
+    Meta(max_length=2),
+    _form('an array of "boundary", "truncated", or empty'),
 ]
 # Read and write for the owner is the least that lets anybody connect; execute means nothing here.
 SocketMode = Annotated[

@@ -77,7 +77,12 @@ class EngineCapacity(_Shape, frozen=True):
 
 
 class Feature(StrEnum):
-    """What a pool can do beyond streaming text."""
+    """What a pool can do beyond streaming text.
+
+    `resume_exact` goes on from tokens as if there had been no cut; `resume_guided` does so inside
+    a given form, too, whose grammar goes on where the tokens end. `whole_prompts`: a prompt that
+    does not fit is refused; without it, it may be cut to fit, and nobody is told.
+    """
 
     ABORT = "abort"
     SCHEMA = "schema"
@@ -87,11 +92,13 @@ class Feature(StrEnum):
     COUNTS_TOKENS = "counts_tokens"
     PREFIX_CACHE = "prefix_cache"
     RESUME_EXACT = "resume_exact"
+    RESUME_GUIDED = "resume_guided"
     TOOLS = "tools"
     IMAGES = "images"
     THINKING = "thinking"
     SUFFIX = "suffix"
     TOKEN_IDS = "token_ids"
+    WHOLE_PROMPTS = "whole_prompts"
 
 
 class PoolInfo(_Shape, frozen=True):

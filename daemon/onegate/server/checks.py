@@ -159,6 +159,30 @@ def check_boundary(pool: PoolInfo, spec_class: ClassConfig) -> None:
         )
 
 
+def check_whole_prompt(pool: PoolInfo, spec_class: ClassConfig, *, surely_fits: bool) -> None:
+    """`degraded_refused` where the class has no answer to a part of its prompt, and the engine may
+    cut a prompt that does not fit without a word. As with the boundary, a pool that has not said
+    yet what it is may be waited for.
+    """
+    if (
+        "truncated" not in spec_class.refuse_on
+        or surely_fits
+        or Feature.WHOLE_PROMPTS in pool.features
+        or (pool.identity is None and pool.state is not PoolState.READY)
+    ):
+        return
+    raise RequestEnded(
+        Ending(
+            Outcome.REJECTED,
+            Reason.DEGRADED_REFUSED,
+            f"the engine of model {pool.model} may cut a prompt that does not fit without saying "
+            f"so, this one is not sure to fit, and class {spec_class.name} has no answer to a part "
+            "of it: shorten the prompt, name a lower max_tokens, or ask in another class",
+            retryable=False,  # the same prompt will be as long
+        )
+    )
+
+
 def check_bound(asked: int | None, most: int | None, path: str, class_: str) -> None:
     """`invalid` with both numbers when more is asked for than the class allows."""
     if asked is not None and most is not None and asked > most:

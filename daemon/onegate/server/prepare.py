@@ -16,6 +16,7 @@ from onegate.server.checks import (
     check_class,
     check_features,
     check_params,
+    check_whole_prompt,
     too_large,
 )
 from onegate.server.live import LiveRequest
@@ -36,7 +37,8 @@ class Plan:
     """A request that may queue: what the core decides on, and what the engine will be sent.
 
     `must_count` says that only the engine can tell whether it fits into the context.
-    `held_bytes` stay in memory until the request ends.
+    `held_bytes` stay in memory until the request ends. `surely_fits`: whatever the tokenizer makes
+    of it, it fits into the context with the longest answer that it may get.
     """
 
     spec: RequestSpec
@@ -47,6 +49,7 @@ class Plan:
     n_messages: int
     held_bytes: int
     must_count: bool
+    surely_fits: bool
 
     @property
     def resumes_exactly(self) -> bool:
@@ -66,15 +69,17 @@ def default_max_tok(pool: PoolInfo, spec_class: ClassConfig, prompt_tok: int) ->
     return min(rest, spec_class.max_tokens_max)
 
 
-def resumes_exactly(params: Params) -> bool:
-    """Greedy decoding without penalties, schema or a minimum goes on as if it never stopped.
+def resumes_exactly(params: Params, features: frozenset[Feature]) -> bool:
+    """Greedy decoding without penalties or a minimum goes on as if it never stopped.
 
-    A grammar would start at its root again and penalties would forget what came before the cut.
+    Penalties would forget what came before the cut, and so would a grammar, except where the
+    engine begins it at the cut.
     """
     return (
-        params.temperature in (UNSET, 0)
+        Feature.RESUME_EXACT in features
+        and params.temperature in (UNSET, 0)
         and params.min_tokens is UNSET
-        and params.response_format is UNSET
+        and (_is_free(params) or Feature.RESUME_GUIDED in features)
         and params.presence_penalty in (UNSET, 0)
         and params.frequency_penalty in (UNSET, 0)
         and params.repeat_penalty in (UNSET, 1)
@@ -82,11 +87,16 @@ def resumes_exactly(params: Params) -> bool:
     )
 
 
+def _is_free(params: Params) -> bool:
+    """Any text may be the answer."""
+    return params.response_format is UNSET or params.response_format.type == "text"
+
+
 def _resume(message: Generate, pool: PoolInfo) -> Resume:
     """What can become of it when it is stopped on this engine."""
     if Feature.ABORT not in pool.features:
         return Resume.NEVER
-    if Feature.RESUME_EXACT in pool.features and resumes_exactly(message.params):
+    if resumes_exactly(message.params, pool.features):
         return Resume.EXACT
     return Resume.UNSEEN if message.stream else Resume.RESTART
 
@@ -132,6 +142,9 @@ def plan_generate(
         raise too_large(least + output_tok, context_tok)
     prompt_tok = min(prompt_tok, context_tok - output_tok)
     max_tok = default_max_tok(pool, asked_class, prompt_tok) if asked is UNSET else asked
+    # With all of its answer: an engine that cuts a prompt may cut it for the answer, too.
+    surely_fits = most + max_tok <= context_tok
+    check_whole_prompt(pool, asked_class, surely_fits=surely_fits)
     return Plan(
         spec=RequestSpec(
             rid=live.serial,
@@ -180,6 +193,7 @@ def plan_generate(
             and Feature.COUNTS_TOKENS in pool.features
             and pool.state is PoolState.READY
         ),
+        surely_fits=surely_fits,
     )
 
 

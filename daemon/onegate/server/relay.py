@@ -34,7 +34,7 @@ from onegate.protocol.errors import NoticeCode, Phase, Reason
 from onegate.protocol.messages import Notice, Paused, Resumed, Started
 from onegate.server.account import Accounts
 from onegate.server.answer import Answer
-from onegate.server.checks import check_boundary, refuse, too_large
+from onegate.server.checks import check_boundary, check_whole_prompt, refuse, too_large
 from onegate.server.gate import Permit
 from onegate.server.live import LiveRequest
 from onegate.server.outcome import SLOW_READER, Ending, Outcome, RequestEnded
@@ -135,6 +135,7 @@ class Relay:
         for pool in self._engine.pools():  # as it is now: it may have loaded, or changed, meanwhile
             if pool.model == self._plan.pool.model:
                 check_boundary(pool, self._plan.asked_class)
+                check_whole_prompt(pool, self._plan.asked_class, surely_fits=self._plan.surely_fits)
         seat = permit.occupy()
         request = msgspec.structs.replace(
             self._plan.request,

@@ -29,6 +29,7 @@ from onegate.server.checks import (
     check_class,
     check_features,
     check_params,
+    check_whole_prompt,
     find_pool,
     too_large,
 )
@@ -44,9 +45,9 @@ TOOL = Tool(function=FunctionSpec(name="add"))
 IMAGE = ImagePart(data=b"x", media_type="image/png")
 
 
-def ended(check: Any, *args: Any) -> Ending:
+def ended(check: Any, *args: Any, **given: Any) -> Ending:
     with pytest.raises(RequestEnded) as error:
-        check(*args)
+        check(*args, **given)
     assert error.value.ending.outcome is Outcome.REJECTED
     return error.value.ending
 
@@ -238,3 +239,23 @@ def test_a_local_engine_is_asked_and_one_that_loads_is_waited_for() -> None:
     check_boundary(placed("local"), KEPT)
     check_boundary(placed(None, PoolState.LOADING), KEPT)
     assert ended(check_boundary, placed("remote", PoolState.LOADING), KEPT)
+
+
+WHOLE = ClassConfig(name="whole", rank=5, refuse_on=("truncated",))
+
+
+def test_a_class_that_wants_all_of_its_prompt_read_asks_no_engine_that_may_cut_it() -> None:
+    pool = placed("local")
+    ending = ended(check_whole_prompt, pool, WHOLE, surely_fits=False)
+    assert (ending.reason, ending.can_retry) == (Reason.DEGRADED_REFUSED, False)
+    assert "cut" in ending.message
+    check_whole_prompt(pool, WHOLE, surely_fits=True)
+    check_whole_prompt(pool, KEPT, surely_fits=False)
+    honest = msgspec.structs.replace(pool, features=frozenset({Feature.WHOLE_PROMPTS}))
+    check_whole_prompt(honest, WHOLE, surely_fits=False)
+
+
+def test_what_an_engine_that_loads_does_with_prompts_is_waited_for() -> None:
+    check_whole_prompt(placed(None, PoolState.LOADING), WHOLE, surely_fits=False)
+    assert ended(check_whole_prompt, placed(None), WHOLE, surely_fits=False)
+    assert ended(check_whole_prompt, placed("local", PoolState.COLD), WHOLE, surely_fits=False)

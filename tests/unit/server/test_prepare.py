@@ -262,7 +262,7 @@ def test_a_count_may_be_too_large() -> None:
     ],
 )
 def test_greedy_decoding_can_be_continued(params: Params) -> None:
-    assert resumes_exactly(params)
+    assert resumes_exactly(params, frozenset({Feature.RESUME_EXACT}))
     assert plan(params=params).spec.resume is Resume.EXACT
     without = msgspec.structs.replace(POOL, features=frozenset(Feature) - {Feature.RESUME_EXACT})
     assert plan(params=params, pool=without).spec.resume is Resume.UNSEEN
@@ -276,14 +276,25 @@ def test_greedy_decoding_can_be_continued(params: Params) -> None:
         Params(presence_penalty=0.1),
         Params(frequency_penalty=-0.1),
         Params(repeat_penalty=1.1),
-        Params(response_format=ResponseFormat(type="json_object")),
         Params(logprobs=True),
     ],
 )
 def test_what_cannot_be_continued_exactly(params: Params) -> None:
-    assert not resumes_exactly(params)
+    assert not resumes_exactly(params, frozenset(Feature))
     assert plan(params=params).spec.resume is Resume.UNSEEN
     assert plan(params=params, stream=False).spec.resume is Resume.RESTART
+
+
+def test_an_answer_of_a_given_form_is_continued_where_its_grammar_is() -> None:
+    params = Params(response_format=ResponseFormat(type="json_object"))
+    assert plan(params=params).spec.resume is Resume.EXACT
+    without = msgspec.structs.replace(POOL, features=frozenset(Feature) - {Feature.RESUME_GUIDED})
+    assert plan(params=params, pool=without).spec.resume is Resume.UNSEEN
+    assert plan(params=params, pool=without, stream=False).spec.resume is Resume.RESTART
+    sampled = msgspec.structs.replace(params, temperature=0.5)
+    assert plan(params=sampled).spec.resume is Resume.UNSEEN
+    free = Params(response_format=ResponseFormat(type="text"))
+    assert plan(params=free, pool=without).spec.resume is Resume.EXACT
 
 
 def test_what_an_engine_cannot_abort_is_never_stopped() -> None:
@@ -365,3 +376,20 @@ def test_a_lease_is_for_text_that_stays_here_where_its_class_says_so() -> None:
     with pytest.raises(RequestEnded) as error:
         lease(asked_class=careful)
     assert error.value.ending.reason is Reason.BOUNDARY_REFUSED
+
+
+def test_a_prompt_that_may_be_cut_is_refused_before_it_queues() -> None:
+    whole = ClassConfig(name="whole", rank=5, refuse_on=("truncated",))
+    cuts = msgspec.structs.replace(POOL, features=frozenset(Feature) - {Feature.WHOLE_PROMPTS})
+    # A byte can be a token, and the template has its own: 64 for one turn.
+    short = {"prompt": "x" * 100, "params": Params(max_tokens=20)}
+    assert plan(asked_class=whole, pool=cuts, **short).surely_fits
+    for asked in (
+        {"prompt": "x" * 950, "params": Params(max_tokens=20)},
+        {"prompt": "x" * 600, "params": Params(max_tokens=400)},
+        {"prompt": "x" * 700},  # the answer may be as long as the class lets it
+    ):
+        assert not plan(asked_class=LOOP, pool=cuts, **asked).surely_fits
+        plan(asked_class=whole, **asked)
+        ending = refused(asked_class=whole, pool=cuts, **asked)
+        assert ending.reason is Reason.DEGRADED_REFUSED

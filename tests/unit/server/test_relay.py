@@ -13,6 +13,7 @@ from onegate.engines.base import (
     EngineRefused,
     EngineTooLarge,
     EngineUnavailable,
+    Feature,
     Finished,
     PoolState,
     Progress,
@@ -170,6 +171,26 @@ async def test_where_text_goes_is_looked_at_when_it_goes_there(make_box: Any) ->
     await box.quiet()
     failed = clients[2].heard()[-1]
     assert (failed.reason, failed.retryable) == (Reason.BOUNDARY_REFUSED, False)
+    assert len(box.engine.runs) == 2  # nothing of it was sent
+    second.finish()
+    await box.quiet()
+    box.free(second)
+    box.all_is_given_back()
+
+
+async def test_whether_a_prompt_may_be_cut_is_looked_at_when_it_is_sent(make_box: Any) -> None:
+    box = make_box('[[class]]\nname = "loop"\nrefuse_on = ["truncated"]\n')
+    box.change(features=box.engine.infos["tiny"].features | {Feature.WHOLE_PROMPTS})
+    clients = [box.greeted(uid=1000 + i) for i in range(3)]
+    first, second = [await box.run(client, class_="loop") for client in clients[:2]]
+    await box.ask(clients[2], class_="loop")
+    assert box.gate.view().queued == 1
+    box.change(features=box.engine.infos["tiny"].features - {Feature.WHOLE_PROMPTS})
+    first.finish()
+    await box.quiet()
+    box.free(first)
+    await box.quiet()
+    assert clients[2].heard()[-1].reason == Reason.DEGRADED_REFUSED
     assert len(box.engine.runs) == 2  # nothing of it was sent
     second.finish()
     await box.quiet()

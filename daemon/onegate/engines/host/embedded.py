@@ -16,10 +16,15 @@ from onegate.engines.base import (
     PoolState,
     Reservation,
 )
+from onegate.engines.host.again import Again, whole_text
 from onegate.engines.host.batch import Batch
 from onegate.engines.host.checks import check_min_tokens, check_params, check_plain_text
 from onegate.engines.host.digest import Stamp, weights_digest, weights_stamp
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
+from onegate.engines.host.forms import Forms
+from onegate.engines.host.grammar.nodes import Grammar
+from onegate.engines.host.grammar.rest import rest_of
+from onegate.engines.host.guide import guide_of
 from onegate.engines.host.pipeline import Pipeline
 from onegate.engines.host.prefixes import Prefixes
 from onegate.engines.host.prompts import PromptReader
@@ -40,7 +45,10 @@ _FEATURES = frozenset(
         Feature.LOGPROBS,
         Feature.COUNTS_TOKENS,
         Feature.RESUME_EXACT,
+        Feature.RESUME_GUIDED,
+        Feature.SCHEMA,
         Feature.TOKEN_IDS,
+        Feature.WHOLE_PROMPTS,
     }
 )
 
@@ -70,6 +78,7 @@ class _Loaded(NamedTuple):
     pipeline: Pipeline
     prompts: PromptReader
     batch: Batch
+    forms: Forms
 
 
 class EmbeddedEngine:
@@ -151,12 +160,23 @@ class EmbeddedEngine:
         room_tok = self._pool.capacity.max_context_tok - len(prompt) - len(resumed)
         max_tokens = min(request.max_tokens, room_tok)
         check_min_tokens(request.params, max_tokens)
+        guide = guide_of(request.params)
+        n_before = len(resumed)
+        if guide is not None and resumed:
+            guide, n_before = self._behind(guide, resumed)
+        told = resumed[n_before:]
+        grammar = None if guide is None else guide.ebnf()
+        if grammar is not None:
+            loaded.forms.take(grammar, resumed=bool(resumed))
         sampling = sampling_of(
             request,
-            max_tokens=max_tokens,
+            max_tokens=max_tokens + len(told),
             samples_by_default=loaded.pipeline.facts.samples_by_default,
+            grammar=grammar,
         )
-        handle = loaded.pipeline.add(request.id, prompt + resumed, sampling)
+        handle = loaded.pipeline.add(request.id, prompt + resumed[:n_before], sampling)
+        if told:
+            handle = Again(handle, told)
         cached_tok = loaded.batch.cached_tok(request.cache_salt, prompt + resumed)
         sequence = Sequence(request, handle, prompt=prompt, cached_tok=cached_tok or 0)
         if resumed:
@@ -177,7 +197,29 @@ class EmbeddedEngine:
     def step(self) -> StepReport:
         if self._pool.state is PoolState.LOADING:
             return self._load()
-        return self._ready().batch.step()
+        report = self._ready().batch.step()
+        if not self.busy and self._ready().forms.worn:
+            # Nobody is in it: the next step loads it, and whoever comes now waits for that.
+            self._loaded = None
+            self._pool = replace(self._pool, state=PoolState.LOADING)
+            report.pools_changed = True
+        return report
+
+    def _behind(self, guide: Grammar, resumed: list[int]) -> tuple[Grammar, int]:
+        """What is left of the grammar, and behind how many of the tokens. Raises Refusal where
+        they do not begin what it allows."""
+        wrong = Refusal(
+            "invalid",
+            "the earlier output does not begin what the form allows",
+            path="resume_tok_ids",
+        )
+        try:
+            text, n_ids = whole_text(resumed, self._ready().pipeline.bytes_of)
+        except UnicodeDecodeError as error:
+            raise wrong from error
+        if (rest := rest_of(guide, text)) is None:
+            raise wrong
+        return rest, n_ids
 
     def _check_model(self, model: str) -> None:
         if model != self._pool.model:
@@ -216,10 +258,11 @@ class EmbeddedEngine:
             max_bytes_per_tok=facts.max_bytes_per_tok,
         )
         self._loaded = _Loaded(
-            stamp,
-            pipeline,
-            PromptReader(pipeline, capacity.max_context_tok),
-            Batch(
+            stamp=stamp,
+            pipeline=pipeline,
+            prompts=PromptReader(pipeline, capacity.max_context_tok),
+            forms=Forms(),
+            batch=Batch(
                 pipeline,
                 settings.model,
                 kv_tok=kv_tok,

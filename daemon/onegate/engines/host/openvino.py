@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,12 @@ def open_pipeline(settings: OpenVinoSettings) -> "OpenVinoPipeline":
             f"{settings.device!r}, {properties!r})"
         )
         return OpenVinoPipeline(
-            native, openvino, settings, blocks=scheduler.num_kv_blocks, launch=launch
+            native,
+            openvino,
+            settings,
+            blocks=scheduler.num_kv_blocks,
+            launch=launch,
+            guided=openvino_genai.StructuredOutputConfig,
         )
     except LoadFailed:
         raise
@@ -89,13 +94,22 @@ class OpenVinoPipeline:
     """One loaded model. See `pipeline.Pipeline`."""
 
     def __init__(
-        self, native: Any, openvino: Any, settings: OpenVinoSettings, *, blocks: int, launch: str
+        self,
+        native: Any,
+        openvino: Any,
+        settings: OpenVinoSettings,
+        *,
+        blocks: int,
+        launch: str,
+        guided: Callable[..., Any],
     ) -> None:
         self._native = native
         self._tensor = openvino.Tensor
+        self._guided = guided
         self._tokenizer = native.get_tokenizer()
         self._pads_cleanly = self._can_pad()
-        every = [[id] for id in range(self._vocabulary())]
+        self._bytes = _bytes_by_id(self._tokenizer.get_vocab())
+        every = [[id] for id in range(len(self._bytes))]
         shown = self._tokenizer.decode(every, skip_special_tokens=True)
         spelt = self._tokenizer.decode(every, skip_special_tokens=False)
         specials = tuple(s for s, text in zip(spelt, shown, strict=True) if s and not text)
@@ -112,10 +126,6 @@ class OpenVinoPipeline:
             kv_blocks=blocks,
             block_tok=self._warm_up(settings, blocks),
         )
-
-    def _vocabulary(self) -> int:
-        ids: list[int] = list(self._tokenizer.get_vocab().values())
-        return max(ids) + 1
 
     def _keeps_texts(self) -> bool:
         """Whether a text comes back from the tokenizer as it went in."""
@@ -189,11 +199,17 @@ class OpenVinoPipeline:
             ) from error
         return text
 
+    def bytes_of(self, ids: Sequence[int]) -> bytes:
+        """See `Pipeline.bytes_of`."""
+        return b"".join(self._bytes[id] for id in ids)
+
     def add(self, id: int, ids: list[int], sampling: Sampling) -> Handle:
         """See `Pipeline.add`."""
         config = self._native.get_config()
         for name, value in sampling.values.items():
             setattr(config, name, value)
+        if sampling.grammar is not None:
+            config.structured_output_config = self._guided(grammar=sampling.grammar)
         try:
             return _Sequence(self._native.add_request(id, self._tensor([ids]), config))
         except RuntimeError as error:
@@ -236,6 +252,14 @@ class _Sequence:
 
     def cancel(self) -> None:
         self._native.cancel()
+
+
+def _bytes_by_id(vocabulary: dict[bytes | str, int]) -> list[bytes]:
+    """The bytes of every id; of those that the table leaves out there are none."""
+    found = [b""] * (max(vocabulary.values()) + 1)
+    for token, id in vocabulary.items():
+        found[id] = token.encode() if isinstance(token, str) else token
+    return found
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What the embedded engine needs of an inference library, and nothing else of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -72,6 +73,9 @@ class Pipeline(TextSide, Protocol):
 
     @property
     def facts(self) -> PipelineFacts: ...
+
+    def bytes_of(self, ids: Sequence[int]) -> bytes:
+        """What these ids stand for, halves of characters too."""
 
     def add(self, id: int, ids: list[int], sampling: Sampling) -> Handle:
         """Queue a sequence for the next step. Raises Refusal when the library rejects it."""

@@ -26,18 +26,29 @@ HONOURED = frozenset(
         "presence_penalty",
         "frequency_penalty",
         "repeat_penalty",
+        "response_format",
         "logprobs",
     }
 )
 
 
 class Sampling(NamedTuple):
-    """Settings by the library's own names; what is not set stays the model's own default."""
+    """Settings by the library's own names; what is not set stays the model's own default.
+
+    `grammar` is in the library's EBNF: the only texts there are, None for any.
+    """
 
     values: dict[str, int | float | bool]
+    grammar: str | None = None
 
 
-def sampling_of(request: EngineRequest, *, max_tokens: int, samples_by_default: bool) -> Sampling:
+def sampling_of(
+    request: EngineRequest,
+    *,
+    max_tokens: int,
+    samples_by_default: bool,
+    grammar: str | None = None,
+) -> Sampling:
     """Settings for one request of at most `max_tokens` tokens.
 
     Temperature 0 is greedy; unset is the model's own default, greedy for a bare model file.
@@ -63,7 +74,7 @@ def sampling_of(request: EngineRequest, *, max_tokens: int, samples_by_default: 
     values["do_sample"] = samples
     if samples:
         _random(request, values)
-    return Sampling(values)
+    return Sampling(values, grammar)
 
 
 def _random(request: EngineRequest, values: dict[str, int | float | bool]) -> None:

@@ -75,7 +75,13 @@ HONOURED = frozenset(
     }
 )
 _FEATURES = frozenset(
-    {Feature.ABORT, Feature.COUNTS_TOKENS, Feature.RESUME_EXACT, Feature.TOKEN_IDS}
+    {
+        Feature.ABORT,
+        Feature.COUNTS_TOKENS,
+        Feature.RESUME_EXACT,
+        Feature.TOKEN_IDS,
+        Feature.WHOLE_PROMPTS,
+    }
 )
 _NS_PER_MS = 1_000_000
 # While a load is waited for: how often the daemon is listened to.

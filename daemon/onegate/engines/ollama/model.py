@@ -108,6 +108,8 @@ def pool_of(known: Known, version: Version | None, *, penalties: bool, boundary:
     if version is not None and version.logprobs:
         params |= _LOGPROBS
         features.add(Feature.LOGPROBS)
+    if version is not None and version.whole_prompts:
+        features.add(Feature.WHOLE_PROMPTS)
     if facts is not None:
         features |= {_FEATURES[name] for name in facts.capabilities & _FEATURES.keys()}
     return PoolInfo(

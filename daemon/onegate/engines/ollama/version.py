@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 _FORM = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?![\d.])")
 
-# Log-probabilities came with 0.12.11, `/api/status` with 0.16.2.
+# Log-probabilities came with 0.12.11, `/api/status` with 0.16.2. `truncate` came to chats with one
+# of 0.12's releases before 0.12.11.
 _LOGPROBS = (0, 12, 11)
+_WHOLE_PROMPTS = (0, 12, 11)
 _STATUS = (0, 16, 2)
 # What a build from source calls itself; it is taken for a new one.
 _UNRELEASED = (0, 0, 0)
@@ -27,6 +29,12 @@ class Version:
     def logprobs(self) -> bool:
         """Whether `logprobs` and `top_logprobs` are honoured and not ignored."""
         return self._since(_LOGPROBS)
+
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether `truncate = false` is honoured: older ones leave out the oldest messages of a
+        conversation that does not fit, and the beginning of a message, and say so to nobody."""
+        return self._since(_WHOLE_PROMPTS)
 
     @property
     def status(self) -> bool:

@@ -60,6 +60,7 @@ VLLM = Flavour(
             Feature.COUNTS_TOKENS,
             Feature.PREFIX_CACHE,
             Feature.TOKEN_IDS,
+            Feature.WHOLE_PROMPTS,
         }
     ),
     # A piece may stand for several tokens where the server is slow to send: this says for how many.
@@ -84,6 +85,7 @@ LLAMA = Flavour(
             Feature.COUNTS_TOKENS,
             Feature.PREFIX_CACHE,
             Feature.TOKEN_IDS,
+            Feature.WHOLE_PROMPTS,
         }
     ),
     reservation=Reservation.PER_SLOT,

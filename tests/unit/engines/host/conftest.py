@@ -88,6 +88,9 @@ class BytePipeline:
                 text = text[1:]
         return ids[: self.facts.encode_max_tok]
 
+    def bytes_of(self, ids):
+        return bytes(id for id in ids if id < 256)
+
     def decode(self, batch):
         return [bytes(id for id in ids if id < 256).decode("utf-8", "ignore") for ids in batch]
 

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.unit.engines.host.conftest import EOS
 
 from onegate.engines.base import Feature, PoolState
-from onegate.engines.host import step_size
+from onegate.engines.host import forms, step_size
 from onegate.engines.host.embedded import EmbeddedEngine, openvino_pool
 from onegate.engines.host.engine import LoadFailed, Refusal
+from onegate.engines.host.grammar.json_rules import any_object
+from onegate.engines.host.grammar.rest import rest_of
 from onegate.engines.host.step_size import StepCosts
 from onegate.engines.host.wire import CountCall
-from onegate.protocol.content import FunctionSpec, Params, Tool
+from onegate.protocol.content import FunctionSpec, Params, ResponseFormat, Tool
 
 
 @pytest.fixture
@@ -248,6 +251,86 @@ def test_resumed_ids_follow_the_prompts(engine, make_request, pipeline):
     assert accepted.prompt_tok == 2
 
 
+FORM = ResponseFormat(type="json_object")
+
+
+def test_a_form_is_a_grammar_and_resumed_what_is_left_of_it(engine, make_request, pipeline):
+    params = Params(response_format=FORM)
+    engine.submit(make_request("x", params=params, id=1))
+    whole = pipeline.handles[1].sampling
+    assert whole.grammar == any_object().ebnf()
+    said = list(b'{"a": [')
+    engine.submit(make_request("x", params=params, resume_tok_ids=said, id=2))
+    rest = pipeline.handles[2].sampling
+    assert rest.grammar == rest_of(any_object(), '{"a": [').ebnf() != whole.grammar
+    assert pipeline.handles[2].ids[-len(said) :] == said
+    assert rest.values["max_new_tokens"] == 100
+    engine.submit(make_request("x", id=3))
+    assert pipeline.handles[3].sampling.grammar is None
+
+
+def test_cut_inside_a_character_it_is_said_again_and_told_once(engine, make_request, pipeline):
+    text = '{"\u20ac": 1}'.encode()
+    said, left = list(text[:4]), list(text[4:])
+    pipeline.says = [*text[2:], EOS]
+    request = make_request(
+        "x", params=Params(response_format=FORM), resume_tok_ids=said, resume_shown_chars=2, id=1
+    )
+    engine.submit(request)
+    handle = pipeline.handles[1]
+    assert handle.ids[-2:] == list(b'{"')
+    assert handle.sampling.values["max_new_tokens"] == 102
+    assert handle.sampling.grammar == rest_of(any_object(), '{"').ebnf()
+    chunks = []
+    while engine.running("m"):
+        report = engine.step()
+        chunks += [output.chunk for output in report.outputs]
+        ended = report.ended
+    assert [id for chunk in chunks for id in chunk.token_ids or ()] == [*left, EOS]
+    assert "".join(chunk.text for chunk in chunks) == '\u20ac": 1}'
+    assert ended[0].usage.output_tok == len(left) + 1
+
+
+def test_another_character_than_before_ends_the_request(engine, make_request, pipeline):
+    pipeline.says = list('{"\u20ad": 1}'.encode())[2:]
+    said = list('{"\u20ac'.encode())[:4]
+    pipeline.says[1] += 1
+    engine.submit(make_request("x", params=Params(response_format=FORM), resume_tok_ids=said, id=1))
+    ended = []
+    while engine.running("m"):
+        ended += engine.step().ended
+    assert "differently" in ended[0].error
+
+
+def test_after_many_forms_it_is_loaded_anew_once_nothing_runs(
+    engine, make_request, pipeline, monkeypatch
+):
+    monkeypatch.setattr(forms, "WORN_BYTES", 1)
+    pipeline.says = [*b"{}", EOS]
+    engine.submit(make_request("x", params=Params(response_format=FORM), id=1))
+    engine.submit(make_request("x", id=2, max_tokens=1))
+    while len(engine.running("m")) == 2:
+        assert not engine.step().pools_changed
+    while engine.running("m"):
+        report = engine.step()
+    assert report.pools_changed
+    assert engine.pools()[0].state is PoolState.LOADING
+    assert engine.busy
+    assert refusal(engine.submit, make_request("x", id=3)).code == "unavailable"
+    engine.step()
+    assert (engine.pools()[0].state, engine.pools()[0].loads) == (PoolState.READY, 2)
+    engine.submit(make_request("x", id=4, max_tokens=1))
+    while engine.running("m"):
+        assert not engine.step().pools_changed
+
+
+def test_what_does_not_begin_the_form_is_not_gone_on_with(engine, make_request, pipeline):
+    for said in (b"no", b"\xff\xff\xff\xff\xff"):
+        request = make_request("x", params=Params(response_format=FORM), resume_tok_ids=list(said))
+        assert refusal(engine.submit, request).path == "resume_tok_ids"
+    assert pipeline.handles == {}
+
+
 def test_output_is_fitted_only_where_nobody_named_a_bound(engine, make_request, pipeline):
     request = make_request(prompt_tok_ids=[1] * 490, max_tokens=400, fit_max_tokens=True)
     engine.submit(request)
@@ -261,6 +344,7 @@ def test_output_is_fitted_only_where_nobody_named_a_bound(engine, make_request, 
     [
         ({"params": Params(top_logprobs=1)}, "params.top_logprobs"),
         ({"params": Params(min_tokens=101)}, "params.min_tokens"),
+        ({"params": Params(response_format=FORM, ignore_eos=True)}, "params.ignore_eos"),
         ({"suffix": "x"}, "suffix"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from onegate.engines.host import openvino
 from onegate.engines.host.engine import LoadFailed
 from onegate.engines.host.openvino import OpenVinoPipeline, open_pipeline
+from onegate.engines.host.sampling import Sampling
 from onegate.engines.host.settings import OpenVinoSettings
 
 
@@ -146,7 +147,12 @@ def test_facts_are_taken_from_the_loaded_model(block_tok):
     library = Library(block_tok, blocks=40)
     openvino = type("OpenVino", (), {"Tensor": list})
     pipeline = OpenVinoPipeline(
-        library, openvino, settings("/m", kv_tok=40 * block_tok), blocks=40, launch="l"
+        library,
+        openvino,
+        settings("/m", kv_tok=40 * block_tok),
+        blocks=40,
+        launch="l",
+        guided=dict,
     )
     facts = pipeline.facts
     assert facts.block_tok == block_tok
@@ -162,9 +168,28 @@ def test_facts_are_taken_from_the_loaded_model(block_tok):
 def test_what_a_batch_is_filled_up_with_is_never_said(pad):
     library = Library(8, blocks=40)
     library.tokenizer.pad = pad
-    openvino = type("OpenVino", (), {"Tensor": list})
-    pipeline = OpenVinoPipeline(library, openvino, settings("/m"), blocks=40, launch="l")
+    pipeline = opened(library)
     assert pipeline.decode([[], [0], [0, 2, 3]]) == ["", "a", "acc"]
+
+
+def opened(library):
+    openvino = type("OpenVino", (), {"Tensor": list})
+    return OpenVinoPipeline(library, openvino, settings("/m"), blocks=40, launch="l", guided=dict)
+
+
+def test_a_grammar_is_set_where_there_is_one():
+    library = Library(8, blocks=40)
+    pipeline = opened(library)
+    pipeline.add(1, [0], Sampling({"max_new_tokens": 3}, 'root ::= "a"'))
+    assert library.configs[-1].structured_output_config == {"grammar": 'root ::= "a"'}
+    pipeline.add(2, [0], Sampling({"max_new_tokens": 3}))
+    assert not hasattr(library.configs[-1], "structured_output_config")
+
+
+def test_ids_are_bytes_whatever_the_table_calls_them():
+    library = Library(8, blocks=40)
+    library.tokenizer.get_vocab = lambda: {b"\xe2\x82": 0, "\u20ac": 1, b"x": 3}
+    assert opened(library).bytes_of([0, 1, 2, 3]) == b"\xe2\x82\xe2\x82\xacx"
 
 
 def test_the_library_leaves_nothing_in_the_home_of_whoever_runs_it(tmp_path):

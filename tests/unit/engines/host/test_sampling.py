@@ -1,5 +1,3 @@
-import pytest
-
 from onegate.engines.host.sampling import HONOURED, sampling_of
 from onegate.protocol.content import Params
 
@@ -69,6 +67,15 @@ def test_an_unset_seed_is_a_fresh_one(make_request):
     assert len(seeds) == 5
 
 
-@pytest.mark.parametrize("name", ["response_format", "top_logprobs"])
-def test_what_is_not_honoured_is_not_listed(name):
-    assert name not in HONOURED
+def test_a_grammar_goes_along_as_it_is(make_request):
+    request = make_request("x", params=Params(temperature=0.5))
+    given = {"max_tokens": 9, "samples_by_default": False}
+    assert sampling_of(request, **given).grammar is None
+    guided = sampling_of(request, **given, grammar='root ::= "a"')
+    assert guided.grammar == 'root ::= "a"'
+    assert guided.values["do_sample"] is True
+
+
+def test_what_is_not_honoured_is_not_listed():
+    assert "top_logprobs" not in HONOURED
+    assert HONOURED < set(Params.__struct_fields__)

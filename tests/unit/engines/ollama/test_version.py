@@ -28,3 +28,5 @@ def test_what_it_has(text, number, logprobs, status):
     assert version.text == text
     assert version.number == number
     assert (version.logprobs, version.status) == (logprobs, status)
+    # By reading, both came before 0.12.11 was out; what came with it first is not known here.
+    assert version.whole_prompts == logprobs

@@ -11,7 +11,13 @@ _HONOURED = frozenset({"max_tokens", "ignore_eos", "temperature", "top_p", "top_
 # Only with a grammar backend.
 _GUIDED = frozenset({"response_format"})
 _FEATURES = frozenset(
-    {Feature.ABORT, Feature.COUNTS_TOKENS, Feature.RESUME_EXACT, Feature.TOKEN_IDS}
+    {
+        Feature.ABORT,
+        Feature.COUNTS_TOKENS,
+        Feature.RESUME_EXACT,
+        Feature.TOKEN_IDS,
+        Feature.WHOLE_PROMPTS,
+    }
 )
 
 
