@@ -465,6 +465,38 @@ def test_bad_requests_are_named(flavour: Any, daemon: Any) -> None:
     gate.close()
 
 
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"tools": [{"function": {"name": "f"}}]}, "tools"),
+        ({"think": "high"}, "think"),
+        ({"schema": {"type": "object"}}, "params.response_format"),
+        ({"response_format": {"type": "json_object"}}, "params.response_format"),
+    ],
+)
+def test_what_the_engine_cannot_do_is_unsupported(
+    flavour: Any, daemon: Any, options: dict[str, Any], path: str
+) -> None:
+    gate = flavour.open(daemon.socket)
+    turns = [{"role": "user", "content": "hi"}]
+    with pytest.raises(Unsupported) as caught:
+        gate.generate(messages=turns, **options)
+    assert caught.value.path == path
+    assert gate.generate(messages=turns, max_tokens=1).text
+    gate.close()
+
+
+def test_an_image_goes_along_and_is_unsupported_where_nobody_can_see(
+    flavour: Any, daemon: Any
+) -> None:
+    gate = flavour.open(daemon.socket)
+    image = {"type": "image", "data": b"\x89PNG", "media_type": "image/png"}
+    with pytest.raises(Unsupported) as caught:
+        gate.generate(messages=[{"role": "user", "content": [image]}])
+    assert caught.value.path == "messages[0].content[0]"
+    gate.close()
+
+
 def test_breaking_out_frees_the_seat(flavour: Any, daemon: Any) -> None:
     gate = flavour.open(daemon.socket)
     for _ in gate.stream("hello there", max_tokens=3000, ignore_eos=True):

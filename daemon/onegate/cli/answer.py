@@ -10,7 +10,7 @@ from onegate.client.request import Progress as ProgressMessage
 from onegate.client.request import RequestOptions
 from onegate.client.sync import Client
 from onegate.protocol import messages as m
-from onegate.protocol.content import ChunkKind
+from onegate.protocol.content import ChunkKind, ToolCall
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -24,6 +24,9 @@ class Question:
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    schema: dict[str, Any] | None = None
+    think: bool | str | None = None
     ttft_timeout: float | None = None
     timeout: float | None = None
 
@@ -64,6 +67,7 @@ def stream_answer(gate: Client, question: Question) -> Reply:
     """Print the answer on standard output as it comes, and return it whole.
 
     Thinking is shown on a terminal only, on standard error, so that it never mixes with the text.
+    A tool call is a line of its own.
     """
     progress = Progress()
     last = ""
@@ -73,6 +77,11 @@ def stream_answer(gate: Client, question: Question) -> Reply:
                 if chunk.kind == ChunkKind.TEXT and chunk.text:
                     say(chunk.text, end="")
                     last = chunk.text
+                elif chunk.tool_call is not None:
+                    if last and not last.endswith("\n"):
+                        say()
+                    say(call_line(chunk.tool_call))
+                    last = "\n"
                 elif chunk.kind == ChunkKind.THINKING:
                     _think(chunk.text)
     finally:
@@ -81,6 +90,12 @@ def stream_answer(gate: Client, question: Question) -> Reply:
             say()
     assert stream.reply is not None
     return stream.reply
+
+
+def call_line(call: ToolCall) -> str:
+    """A tool call as one line: the tool's name and its arguments, JSON as the model wrote it."""
+    arguments = " ".join(call.function.arguments.split("\n"))
+    return f"{call.function.name} {arguments}"
 
 
 def _think(text: str) -> None:

@@ -1,11 +1,13 @@
 """`onegate ask`: one question, one answer."""
 
 import sys
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from onegate.cli.answer import Question, stream_answer
+from onegate.cli.attachments import question_with, schema_of, tools_of
 from onegate.cli.exits import UsageError
 from onegate.cli.options import (
     SECONDS,
@@ -24,6 +26,8 @@ from onegate.client.errors import invalid
 from onegate.client.request import Retry
 from onegate.client.sync import Client
 
+_THINK: dict[str, bool | str] = {"on": True, "off": False}
+
 
 def ask(
     prompt: Annotated[
@@ -38,6 +42,23 @@ def ask(
     model: Model = None,
     temperature: Temperature = None,
     seed: Seed = None,
+    image: Annotated[
+        list[Path] | None,
+        Parameter(
+            negative="", help="An image to look at: PNG, JPEG, GIF or WebP. May be repeated."
+        ),
+    ] = None,
+    tools: Annotated[
+        Path | None,
+        Parameter(help="A JSON file of tools that may be called, in the form of the OpenAI API."),
+    ] = None,
+    schema: Annotated[
+        Path | None, Parameter(help="A JSON schema that the answer must satisfy, in a file.")
+    ] = None,
+    think: Annotated[
+        Literal["on", "off", "low", "medium", "high", "max"] | None,
+        Parameter(help="Whether to think first, or how much, where the model can."),
+    ] = None,
     ttft_timeout: Annotated[
         float | None, Parameter(help="Seconds until the first word, waiting included."), SECONDS
     ] = None,
@@ -60,15 +81,21 @@ def ask(
     The answer goes to standard output, everything else to standard error. Ctrl-C cancels the
     request on the daemon; so does closing the pipe, as in `onegate ask ... | head -1`.
 
+    A call of a tool is one line of the answer, `NAME ARGUMENTS`; with `--json` calls are in
+    `tool_calls`. Thinking is shown to a person only, on standard error. What the model's engine
+    cannot do is refused, naming it.
+
     **Examples**
 
     ```
     onegate ask "Why is the sky blue?" --max-tokens 64
     onegate ask - --class batch --json < prompt.txt > answer.json
+    onegate ask "What is on it?" --image photo.jpg
+    onegate ask "Three colours, please." --schema colours.json
     ```
     """
     text = question_of(prompt)
-    turns: list[dict[str, Any]] = [{"role": "user", "content": text}]
+    turns: list[dict[str, Any]] = [{"role": "user", "content": question_with(text, image or [])}]
     if system is not None:
         turns.insert(0, {"role": "system", "content": system})
     question = Question(
@@ -77,6 +104,9 @@ def ask(
         max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,
+        tools=None if tools is None else tools_of(tools),
+        schema=None if schema is None else schema_of(schema),
+        think=_THINK.get(think or "", think),
         ttft_timeout=ttft_timeout,
         timeout=timeout,
     )

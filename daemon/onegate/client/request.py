@@ -28,11 +28,18 @@ class RequestOptions(TypedDict, total=False):
     those of the OpenAI API where it has one; unset means the engine's default. A parameter that
     the engine cannot honour is refused.
 
+    messages          as in the OpenAI API; an image is a part {"type": "image", "data": bytes,
+                      "media_type": "image/png"} of the content, never an address to fetch
+    tools             that the model may call, as in the OpenAI API; calls are in the reply's
+                      `tool_calls`, and what they gave goes back in messages of role "tool"
+    tool_choice       "auto", "none", "required", or one of them by name
+    think             whether to think first, or "low", "medium", "high", "max"
     model             name of one of the daemon's models; default: the client's, else the only one
     class_            the class to ask for, at or below your ceiling
     ttft_timeout      seconds until the first token, waiting included
     timeout           seconds for everything, retries included
-    schema            JSON Schema that the answer must satisfy
+    schema            JSON Schema that the answer must satisfy; `response_format` with the type
+                      "json_object" has it be any JSON object
     ticket            the promise of an earlier refusal
     progress          called with Queued, Started, Paused and Resumed as they arrive
     """
@@ -118,11 +125,14 @@ def embed_message(
     return convert(fields, m.Embed)
 
 
-def count_message(prompt: str | None, messages: object, model: str | None) -> m.CountTokens:
+def count_message(
+    prompt: str | None, messages: object, model: str | None, tools: object = None
+) -> m.CountTokens:
     """The message, with id 0. Raises InvalidRequest."""
     if (prompt is None) == (messages is None):
         raise invalid("give exactly one of a prompt and messages")
     fields: dict[str, object] = {"id": 0, "prompt": prompt, "messages": messages, "model": model}
+    fields["tools"] = tools
     return convert({k: v for k, v in fields.items() if v is not None}, m.CountTokens)
 
 

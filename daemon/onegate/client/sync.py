@@ -14,7 +14,7 @@ from onegate.client.request import RequestOptions, Retry
 from onegate.client.sync_link import Blocking, run
 from onegate.client.verbs import OnNotice, Verbs
 from onegate.protocol import messages as m
-from onegate.protocol.content import Message, Usage
+from onegate.protocol.content import Message, Tool, Usage
 from onegate.protocol.status import RequestStatus, Status
 
 
@@ -148,9 +148,11 @@ class Client:
         *,
         messages: Sequence[Mapping[str, Any] | Message] | None = None,
         model: str | None = None,
+        tools: Sequence[Mapping[str, Any] | Tool] | None = None,
     ) -> m.Counted:
-        """Tokens of a prompt or a conversation: `n_tok`, and whether that is `exact`."""
-        return run(self._verbs.count(prompt, messages, model))
+        """Tokens of a prompt, or of a conversation with its tools: `n_tok`, and whether that is
+        `exact`."""
+        return run(self._verbs.count(prompt, messages, model, tools))
 
     def capacity(
         self,

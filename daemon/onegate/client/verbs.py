@@ -9,7 +9,7 @@ from onegate.client.core import Core
 from onegate.client.errors import invalid
 from onegate.client.request import MAX_S, convert, count_message, embed_message
 from onegate.protocol import messages as m
-from onegate.protocol.content import Message
+from onegate.protocol.content import Message, Tool
 from onegate.protocol.status import RequestStatus, Status
 
 # An embedding waits in the queue like any other work.
@@ -40,8 +40,10 @@ class Verbs:
         prompt: str | None,
         messages: Sequence[Mapping[str, Any] | Message] | None,
         model: str | None,
+        tools: Sequence[Mapping[str, Any] | Tool] | None,
     ) -> m.Counted:
-        return await self._core.ask(_with_id(count_message(prompt, messages, model)), m.Counted)
+        message = count_message(prompt, messages, model, tools)
+        return await self._core.ask(_with_id(message), m.Counted)
 
     async def capacity(
         self, prompt_tok: int, max_tok: int | None, model: str | None, class_: str | None

@@ -7,6 +7,7 @@ import pytest
 from onegate.cli.answer import Question, show_wait, stream_answer, waiting
 from onegate.cli.terminal import Progress
 from onegate.protocol import messages as m
+from onegate.protocol.content import ChunkKind, FunctionCall, ToolCall
 from onegate.protocol.errors import LimitedBy
 
 TURNS = [{"role": "user", "content": "hi"}]
@@ -44,6 +45,24 @@ def test_thinking_never_mixes_with_the_text(gate: Any, given: Any, capsys: Any) 
     stream_answer(gate, Question(messages=TURNS))
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("blue\n", "")
+
+
+def call(name: str, arguments: str) -> m.Chunk:
+    made = ToolCall(id="c1", function=FunctionCall(name=name, arguments=arguments))
+    return m.Chunk(id=1, n_tok=1, kind=ChunkKind.TOOL_CALL, tool_call=made)
+
+
+def test_a_tool_call_is_a_line_of_its_own(gate: Any, given: Any, capsys: Any) -> None:
+    gate.chunks = [given.chunk("I ask"), call("f", '{"a":\n1}'), call("g", "{}"), given.chunk("so")]
+    stream_answer(gate, Question(messages=TURNS))
+    assert capsys.readouterr().out == 'I ask\nf {"a": 1}\ng {}\nso\n'
+
+
+def test_a_tool_call_does_nothing_to_a_terminal(gate: Any, capsys: Any, terminal: Any) -> None:
+    terminal.attach("stdout")
+    gate.chunks = [call("f\x1b", '"\x1b[2J"')]
+    stream_answer(gate, Question(messages=TURNS))
+    assert capsys.readouterr().out == 'f␛ "␛[2J"\n'
 
 
 def test_thinking_is_shown_to_a_person_and_disarmed(

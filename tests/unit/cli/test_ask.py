@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,40 @@ def test_every_flag_arrives(gate: Any) -> None:
         "ttft_timeout": 2.0,
         "timeout": 9.0,
     }
+
+
+def test_files_go_with_the_question(gate: Any, tmp_path: Path) -> None:
+    image, tools, schema = (tmp_path / name for name in ("i", "t", "s"))
+    image.write_bytes(b"GIF89a")
+    tools.write_text('[{"function": {"name": "f"}}]')
+    schema.write_text('{"type": "integer"}')
+    line = ["ask", "why?", "--image", image, "--image", image, "--tools", tools, "--schema", schema]
+    assert run([str(word) for word in line]) == 0
+    options = gate.calls[0][2]
+    content = options["messages"][0]["content"]
+    assert [part["type"] for part in content] == ["image", "image", "text"]
+    assert options["tools"] == [{"function": {"name": "f"}}]
+    assert options["schema"] == {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("word", "think"), [("on", True), ("off", False), ("low", "low"), ("max", "max")]
+)
+def test_thinking_is_asked_for_in_one_word(gate: Any, word: str, think: bool | str) -> None:
+    assert run(["ask", "why?", "--think", word]) == 0
+    assert gate.calls[0][2]["think"] == think
+
+
+def test_another_word_for_thinking_is_a_usage_error(gate: Any, capsys: Any) -> None:
+    assert run(["ask", "why?", "--think", "much"]) == 64
+    assert "--think" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--image", "--tools", "--schema"])
+def test_a_file_that_is_not_there_is_a_usage_error(gate: Any, capsys: Any, option: str) -> None:
+    assert run(["ask", "why?", option, "/nowhere/at-all"]) == 64
+    assert f"{option}: /nowhere/at-all cannot be read" in capsys.readouterr().err
+    assert gate.opened == []
 
 
 def test_without_wait_refusals_are_not_waited_out(gate: Any) -> None:

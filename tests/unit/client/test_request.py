@@ -135,6 +135,9 @@ def test_only_positive_times_are_times(seconds: float) -> None:
 def test_count_takes_one_kind_of_prompt() -> None:
     assert count_message("hi", None, "tiny").model == "tiny"
     assert count_message(None, [{"role": "user", "content": "hi"}], None).messages is not None
+    tools = [{"function": {"name": "f"}}]
+    counted = count_message(None, [{"role": "user", "content": "hi"}], None, tools)
+    assert [tool.function.name for tool in counted.tools or ()] == ["f"]
     for prompt, messages in ((None, None), ("hi", [])):
         with pytest.raises(InvalidRequest):
             count_message(prompt, messages, None)

@@ -46,11 +46,22 @@ def test_count(world: Any, wire: Any) -> None:
     counted = answered(
         world,
         wire,
-        lambda v: v.count("hi", None, "tiny"),
+        lambda v: v.count("hi", None, "tiny", None),
         lambda i: m.Counted(id=i, n_tok=2, exact=True),
     )
     assert (counted.n_tok, counted.exact) == (2, True)
     assert (world.sent[0].prompt, world.sent[0].model) == ("hi", "tiny")
+
+
+def test_count_with_tools(world: Any, wire: Any) -> None:
+    turns, tools = [{"role": "user", "content": "hi"}], [{"function": {"name": "f"}}]
+    answered(
+        world,
+        wire,
+        lambda v: v.count(None, turns, None, tools),
+        lambda i: m.Counted(id=i, n_tok=2, exact=True),
+    )
+    assert world.sent[0].tools[0].function.name == "f"
 
 
 def test_capacity(world: Any, wire: Any) -> None:
@@ -153,7 +164,7 @@ def test_embed_passes_vectors_and_refusals_on(world: Any, wire: Any) -> None:
         lambda v: v.cancel_any(""),
         lambda v: v.capacity(-1, None, None, None),
         lambda v: v.embed([], None, None, None),
-        lambda v: v.count(None, None, None),
+        lambda v: v.count(None, None, None, None),
     ],
 )
 def test_bad_values_are_found_before_anything_is_sent(world: Any, ask: Ask) -> None:
