@@ -12,12 +12,20 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.contract.ollama_stand_in import StandIn as OllamaStandIn
 from tests.contract.standin import StandIn, in_a_thread
 from tests.contract.trtllm import is_running, model_folder, stand_in, trtllm_config
 from tests.integration.hosts import Manager
 
 from onegate.clock import monotonic_ns
-from onegate.config import EngineConfig, OpenAiConfig, ScriptedConfig, ScriptedPool
+from onegate.config import (
+    EngineConfig,
+    OllamaConfig,
+    OllamaModel,
+    OpenAiConfig,
+    ScriptedConfig,
+    ScriptedPool,
+)
 from onegate.engines.base import (
     Accepted,
     Engine,
@@ -284,7 +292,6 @@ _NOT_OVER_HTTP = {
     "test_resuming_by_ids_says_what_would_have_been_said": "no ids",
     "test_stopped_again_and_again_it_says_the_same": "no ids",
     "test_a_stop_string_across_the_cut_is_found": "no ids",
-    "test_a_json_schema_is_refused_and_not_ignored": "is honoured",
     "test_the_snapshot_tells_figures_and_their_age": "no steps",
     "test_a_pool_can_be_unloaded_and_loaded_again": "is the server's own affair",
     "test_min_tokens_above_the_maximum_cannot_be_honoured": "has no min_tokens",
@@ -295,6 +302,21 @@ _NOT_OVER_HTTP = {
 _NOT_ON_LLAMA_SERVER = {
     "test_a_prompt_of_several_steps_shows_its_progress": "reads 2048 tokens in a step",
     "test_a_stop_string_across_tokens_does_not_show": "draws its tokens unless told otherwise",
+    "test_text_held_back_for_a_stop_string_comes_at_the_end": "the same",
+}
+
+
+# And what Ollama has no question for, or the stand-in does not do as Ollama would: stop strings
+# are looked for in tests/live.
+_NOT_ON_OLLAMA = {
+    "test_a_prompt_of_several_steps_shows_its_progress": "says nothing before its first token",
+    "test_messages_and_a_prompt_of_ids": "takes no ids",
+    "test_counting_agrees_with_what_a_request_is_charged": "counts nothing beforehand",
+    "test_a_question_that_nobody_waits_for_disturbs_nothing": "the same",
+    "test_too_large_names_both_numbers": "the same",
+    "test_a_huge_prompt_is_too_large_as_well": "the same",
+    "test_output_is_fitted_to_the_context_where_nobody_named_a_bound": "takes no ids",
+    "test_a_stop_string_across_tokens_does_not_show": "the stand-in looks for none",
     "test_text_held_back_for_a_stop_string_comes_at_the_end": "the same",
 }
 
@@ -312,11 +334,14 @@ def _is_left_out(item: pytest.Item) -> bool:
     name = item.name.partition("[")[0]
     if adapter == "llama-server" and name in _NOT_ON_LLAMA_SERVER:
         return True
-    return adapter in ("openai", "llama-server") and name in _NOT_OVER_HTTP
+    if adapter == "ollama" and name in _NOT_ON_OLLAMA:
+        return True
+    return adapter in ("openai", "llama-server", "ollama") and name in _NOT_OVER_HTTP
 
 
 @pytest.fixture(
-    scope="module", params=["scripted", "attached", "openvino", "tensorrt-llm", "openai"]
+    scope="module",
+    params=["scripted", "attached", "openvino", "tensorrt-llm", "openai", "ollama"],
 )
 def adapter(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -336,6 +361,13 @@ def adapter(
         with in_a_thread(StandIn(width=16, token_s=0.002)) as server:
             yield EngineConfig(
                 kind="openai", openai=OpenAiConfig(base_url=server.url, boundary="local")
+            )
+    elif request.param == "ollama":
+        with in_a_thread(OllamaStandIn(parallel=16, token_s=0.002)) as server:
+            model = OllamaModel(model="tiny", max_seqs=16, context_tok=1024)
+            yield EngineConfig(
+                kind="ollama",
+                ollama=OllamaConfig(base_url=server.url, models=(model,), boundary="local"),
             )
     else:
         yield EngineConfig(kind="openvino", kv_tok=8192, max_seqs=16, context_tok=1024)

@@ -35,7 +35,15 @@ class Model:
 class StandIn:
     """`seen` are the bodies that reached it, `served` the texts it began to answer, in order."""
 
-    def __init__(self, *, parallel: int = 1, version: str = "0.9.3", loadable: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        parallel: int = 1,
+        version: str = "0.9.3",
+        loadable: int = 1,
+        token_s: float = 0.0,
+    ) -> None:
+        self.token_s = token_s
         self.parallel = parallel
         self.version = version
         self.loadable = loadable
@@ -200,7 +208,7 @@ class StandIn:
         await answer.prepare(request)
         most = body["options"]["num_predict"]
         n_tok = min(most, int(said.get("tokens", most)))
-        pause_s = float(said.get("pause-ms", 0)) / 1000
+        pause_s = float(said["pause-ms"]) / 1000 if "pause-ms" in said else self.token_s
         for i in range(n_tok):
             if "hang" in said and i == int(said["hang"] or 0):
                 await asyncio.Event().wait()

@@ -10,9 +10,11 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 _DIRECTIVE = re.compile(r"\[\[([a-z0-9-]+)(?::([^\]]*))?\]\]")
 _CONTEXT_TOK = 1024
+Server = TypeVar("Server")  # with `start` and `close`
 
 
 @dataclass
@@ -215,7 +217,7 @@ class StandIn:
 
 
 @contextlib.contextmanager
-def in_a_thread(server: StandIn) -> Iterator[StandIn]:
+def in_a_thread(server: Server) -> Iterator[Server]:
     """The stand-in on a loop of its own, for those whose loops come and go."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

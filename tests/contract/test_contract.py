@@ -51,7 +51,11 @@ VALUES = {
     "logprobs": True,
     "top_logprobs": 2,
 }
-EVERY_OUTPUT = Params(ignore_eos=True)
+
+
+def going_on(box) -> Params:
+    """Output up to the maximum, where the engine can be asked for that: others are long enough."""
+    return Params(ignore_eos=True) if "ignore_eos" in box.pool.params else Params()
 
 
 async def test_a_pool_says_what_it_is(box):
@@ -71,7 +75,7 @@ async def test_a_pool_says_what_it_is(box):
 
 
 async def test_a_stream_from_acceptance_to_its_end(box):
-    outcome = await box.run(PROMPT, max_tokens=12, params=EVERY_OUTPUT)
+    outcome = await box.run(PROMPT, max_tokens=12, params=going_on(box))
     finished = outcome.finished
     assert finished.finish_reason is FinishReason.LENGTH
     assert finished.usage.output_tok == outcome.n_tok == len(outcome.ids) == 12
@@ -120,7 +124,7 @@ async def test_a_question_that_nobody_waits_for_disturbs_nothing(box):
 
 
 async def test_closed_before_the_first_token(box):
-    request = box.request(PROMPT, max_tokens=500, params=EVERY_OUTPUT)
+    request = box.request(PROMPT, max_tokens=500, params=going_on(box))
     stream = box.generate(request)
     assert isinstance(await anext(stream), Accepted)
     await stream.aclose()
@@ -130,7 +134,7 @@ async def test_closed_before_the_first_token(box):
 
 
 async def test_closed_before_the_engine_has_answered(box):
-    stream = box.generate(box.request(PROMPT, max_tokens=500, params=EVERY_OUTPUT))
+    stream = box.generate(box.request(PROMPT, max_tokens=500, params=going_on(box)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await anext(stream)
@@ -139,7 +143,7 @@ async def test_closed_before_the_engine_has_answered(box):
 
 
 async def test_closed_in_the_middle_and_twice(box):
-    stream = box.generate(box.request(PROMPT, max_tokens=500, params=EVERY_OUTPUT))
+    stream = box.generate(box.request(PROMPT, max_tokens=500, params=going_on(box)))
     seen = 0
     async for item in stream:
         seen += isinstance(item, EngineChunk)
@@ -151,7 +155,7 @@ async def test_closed_in_the_middle_and_twice(box):
 
 
 async def test_closed_while_its_reader_waits(box):
-    stream = box.generate(box.request(PROMPT, max_tokens=500, params=EVERY_OUTPUT))
+    stream = box.generate(box.request(PROMPT, max_tokens=500, params=going_on(box)))
     assert isinstance(await anext(stream), Accepted)
 
     async def read():
@@ -179,7 +183,7 @@ async def test_closed_after_the_end_and_never_begun(box):
 
 
 async def test_stopped_with_its_reader_there(box):
-    request = box.request(PROMPT, max_tokens=500, params=EVERY_OUTPUT)
+    request = box.request(PROMPT, max_tokens=500, params=going_on(box))
     items = []
     async for item in box.generate(request):
         items.append(item)
@@ -200,7 +204,7 @@ async def test_stopping_what_has_ended_or_never_was_changes_nothing(box):
 
 
 async def test_a_cancelled_reader_can_close(box):
-    stream = box.generate(box.request(PROMPT, max_tokens=500, params=EVERY_OUTPUT))
+    stream = box.generate(box.request(PROMPT, max_tokens=500, params=going_on(box)))
     async with asyncio.TaskGroup() as group:
 
         async def read():
@@ -241,7 +245,7 @@ async def test_min_tokens_above_the_maximum_cannot_be_honoured(box):
 
 
 async def test_a_stop_string_across_tokens_does_not_show(box):
-    whole = await box.run(PROMPT, max_tokens=24, params=EVERY_OUTPUT)
+    whole = await box.run(PROMPT, max_tokens=24, params=going_on(box))
     pieces = [chunk.text for chunk in whole.of(EngineChunk)]
     middle = len("".join(pieces[:12]))
     stop = whole.text[middle - 2 : middle + 2]
@@ -254,7 +258,7 @@ async def test_a_stop_string_across_tokens_does_not_show(box):
 
 
 async def test_text_held_back_for_a_stop_string_comes_at_the_end(box):
-    whole = await box.run(PROMPT, max_tokens=10, params=EVERY_OUTPUT)
+    whole = await box.run(PROMPT, max_tokens=10, params=going_on(box))
     almost = whole.text[-3:] + "\u2620"
     params = Params(ignore_eos=True, stop=[almost])
     assert (await box.run(PROMPT, max_tokens=10, params=params)).text == whole.text
@@ -289,7 +293,7 @@ async def test_a_huge_prompt_is_too_large_as_well(box):
 async def test_output_is_fitted_to_the_context_where_nobody_named_a_bound(box):
     limit_tok = box.pool.capacity.max_context_tok
     ids = [20 + i % 50 for i in range(limit_tok - 3)]
-    given = {"prompt_tok_ids": ids, "max_tokens": 10_000, "params": EVERY_OUTPUT}
+    given = {"prompt_tok_ids": ids, "max_tokens": 10_000, "params": going_on(box)}
     fitted = await box.run(fit_max_tokens=True, **given)
     assert fitted.finished.usage.output_tok == 3
     assert isinstance((await box.run(**given)).error, EngineTooLarge)
@@ -324,10 +328,16 @@ async def test_images_and_tool_turns_are_unsupported(box):
         assert outcome.error.path == path
 
 
-async def test_a_json_schema_is_refused_and_not_ignored(box):
-    wanted = ResponseFormat(type="json_schema", json_schema=JsonSchema(schema={"type": "object"}))
-    outcome = await box.run(PROMPT, params=Params(response_format=wanted))
-    assert isinstance(outcome.error, EngineRefused)
+@pytest.mark.parametrize("form", ["json_object", "json_schema"])
+async def test_a_form_of_the_answer_is_kept_or_refused_and_not_ignored(box, form):
+    schema = JsonSchema(schema={"enum": ["red", "blue"]}) if form == "json_schema" else None
+    wanted = ResponseFormat(type=form, json_schema=schema)
+    outcome = await box.run(PROMPT, max_tokens=20, params=Params(response_format=wanted))
+    if Feature.SCHEMA in box.pool.features:
+        assert outcome.finished
+    else:
+        assert isinstance(outcome.error, EngineRefused)
+        assert outcome.error.path == "params.response_format"
 
 
 async def test_what_cannot_be_read_is_invalid(box):
@@ -337,6 +347,8 @@ async def test_what_cannot_be_read_is_invalid(box):
         ({"messages": [Message(role="user")]}, "messages[0].content"),
         ({"prompt_tok_ids": []}, "prompt_token_ids"),
     ):
+        if "prompt_tok_ids" in given and Feature.TOKEN_IDS not in box.pool.features:
+            continue  # it takes none at all
         outcome = await box.run(**given)
         assert isinstance(outcome.error, EngineRefused)
         assert not outcome.error.unsupported
@@ -362,7 +374,7 @@ async def test_questions_about_another_model_are_refused(box):
 async def test_64_at_once_each_with_one_outcome(box):
     seats = box.pool.capacity.max_seqs
     outcomes = await asyncio.gather(
-        *(box.run(f"Number {i}.", max_tokens=6, params=EVERY_OUTPUT) for i in range(64))
+        *(box.run(f"Number {i}.", max_tokens=6, params=going_on(box)) for i in range(64))
     )
     served = [outcome for outcome in outcomes if outcome.error is None]
     assert all(outcome.finished.usage.output_tok == 6 for outcome in served)
@@ -375,11 +387,11 @@ async def test_64_at_once_each_with_one_outcome(box):
 
 
 async def test_what_runs_beside_a_cancelled_one_is_not_disturbed(box):
-    alone = await box.run(PROMPT, max_tokens=20, params=EVERY_OUTPUT)
-    stream = box.generate(box.request("Something else.", max_tokens=500, params=EVERY_OUTPUT))
+    alone = await box.run(PROMPT, max_tokens=20, params=going_on(box))
+    stream = box.generate(box.request("Something else.", max_tokens=500, params=going_on(box)))
     await anext(stream)
     async with asyncio.TaskGroup() as group:
-        beside = group.create_task(box.run(PROMPT, max_tokens=20, params=EVERY_OUTPUT))
+        beside = group.create_task(box.run(PROMPT, max_tokens=20, params=going_on(box)))
         await anext(stream)
         await stream.aclose()
     assert beside.result().finished.usage.output_tok == alone.n_tok
@@ -428,6 +440,37 @@ async def test_stopped_again_and_again_it_says_the_same(box):
     assert text == whole.text
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"temperature": 0.0, "repeat_penalty": 1.3},
+        {"temperature": 0.0, "presence_penalty": 1.0, "frequency_penalty": 1.0},
+        {"temperature": 0.7, "seed": 7},
+        {"temperature": 0.0, "min_tokens": 8},
+        {"temperature": 0.0, "logprobs": True},
+        {"temperature": 0.0, "response_format": ResponseFormat(type="json_object")},
+    ],
+    ids=lambda given: "-".join(given),
+)
+async def test_what_cannot_go_on_is_the_same_when_it_begins_anew(box, given):
+    """What a preemption makes of it: stopped at any token, and asked again from its beginning."""
+    params = Params(**given)
+    whole = await box.run(PROMPT, max_tokens=12, params=params)
+    if not given.keys() <= box.pool.params:
+        assert isinstance(whole.error, EngineRefused)
+        return
+    request = box.request(PROMPT, max_tokens=12, params=params)
+    chunks = 0
+    async for item in box.generate(request):
+        chunks += isinstance(item, EngineChunk)
+        if chunks == 3:
+            box.engine.stop(request.id)
+    again = await box.run(PROMPT, max_tokens=12, params=params)
+    assert chunks > 0
+    assert whole.finished
+    assert (again.text, again.ids) == (whole.text, whole.ids)
+
+
 async def test_a_stop_string_across_the_cut_is_found(box):
     params = Params(temperature=0.0, ignore_eos=True)
     whole = await box.run(PROMPT, max_tokens=24, params=params)
@@ -462,7 +505,7 @@ async def test_the_snapshot_tells_figures_and_their_age(box):
 
 
 async def test_a_pool_can_be_unloaded_and_loaded_again(box):
-    stream = box.generate(box.request(PROMPT, max_tokens=500, params=EVERY_OUTPUT))
+    stream = box.generate(box.request(PROMPT, max_tokens=500, params=going_on(box)))
     await anext(stream)
     async with asyncio.TaskGroup() as group:
 
