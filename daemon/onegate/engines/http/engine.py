@@ -175,9 +175,10 @@ class HttpEngine:
             raise ValueError(f"request {request.id} is inside already")
         try:
             pool = self._ready(request.model)
-            limit = self._pools.limit(request.model)
-            if len(self._seats.of(request.model)) >= limit:
-                raise EngineUnavailable(f"all {limit} seats of {request.model} are taken")
+            # Not what has been found out since: who was let in before that was told goes in.
+            most = self._pools.width(request.model).ceiling
+            if len(self._seats.of(request.model)) >= most:
+                raise EngineUnavailable(f"all {most} seats of {request.model} are taken")
             call = self._dialect.call(request, pool)
         except EngineError as error:
             # Later, because the sink is never called from within `generate`.

@@ -191,12 +191,12 @@ class Exchange:
         self._seats.free(seat)
 
     def _refused(self, seat: Seat, error: EngineError, *, busy: bool) -> None:
-        width = self._pools.width(seat.model)
         if busy:
-            width.refused(monotonic_ns())
+            self._pools.width(seat.model).refused(monotonic_ns())
+        # Before the seat is free, or it would be given to the next one at once.
+        self._pools.show(seat.model)
         self._out(seat)
         seat.stream.end(error)
-        self._pools.show(seat.model)
         if isinstance(error, EngineUnavailable):
             if error.retry_after_ms is not None:
                 self._pools.rest(seat.model, error.retry_after_ms)

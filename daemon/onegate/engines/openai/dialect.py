@@ -39,6 +39,10 @@ _BLIND_NS = 2 * _NS_PER_S
 # vLLM lets go of whatever was left within 0.5 s, llama-server of what it was sending within 0.05 s.
 # What their figures show longer than this is somebody else's, who came since the last look.
 _SURELY_NS = 5 * _NS_PER_S
+# A question to a llama-server puts off, by up to a second, that it looks whether the others'
+# connections are still there: asked more often, it would never look.
+_SELDOM_S = 2.0
+_OFTEN_S = 0.2
 _PRIORITY_AGAIN_NS = 60 * _NS_PER_S
 _EMBED_S = 120.0
 
@@ -49,14 +53,12 @@ class OpenAiDialect:
     name = "openai"
     # llama-server lets go of a running stream within 0.05 s, vLLM within 0.3 s.
     confirm_first_s = 0.1
-    # A question to a llama-server puts off, by up to a second, that it looks whether the others'
-    # connections are still there: asked more often, it would never look.
-    confirm_every_s = 2.0
     frees_in_decode = False
 
     def __init__(self, config: OpenAiConfig, *, boundary: str) -> None:
         self._config = config
         self._boundary = boundary
+        self.confirm_every_s = _SELDOM_S
         self._flavour = NONE
         self._priority = False
         # How much of the models is on no GPU, and what of that has been told.
@@ -102,6 +104,7 @@ class OpenAiDialect:
         await self._ask_priority(link, found)
         self._flavour = found.flavour
         self._offload = offload_of(found)
+        self.confirm_every_s = _OFTEN_S if found.flavour.counts == "vllm" else _SELDOM_S
         pools = pools_of(found, self._config, boundary=self._boundary, priority=self._priority)
         self._models = [pool.model for pool in pools]
         return pools

@@ -11,10 +11,12 @@ from onegate.engines.base import (
     EngineBroke,
     EngineChunk,
     EngineLost,
+    EngineNotice,
     EngineRefused,
     EngineRequest,
     EngineUnavailable,
     Finished,
+    PoolChanged,
     PoolState,
     SeatFreed,
     Stopped,
@@ -184,6 +186,27 @@ async def test_loads_and_unloads(world):
     with pytest.raises(EngineUnavailable):
         await world.engine.load("other")
     await world.engine.unload("m")
+
+
+async def test_fewer_seats_are_told_before_the_one_that_showed_it_is_free(world):
+    first = world.generate()
+    world.feed(b"a")
+    await anext(first)
+    world.link.refusal = HttpStatus(503, b"", None)
+    with pytest.raises(EngineUnavailable, match="busy"):
+        await anext(world.generate())
+    last_two = [type(event) for event in world.events if not isinstance(event, EngineNotice)][-2:]
+    assert last_two == [PoolChanged, SeatFreed]
+    assert world.engine.pools()[0].capacity.max_seqs == 1
+    # Whoever was let in before that was known is not turned away.
+    world.link.refusal = None
+    second = world.generate()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await anext(second)
+    assert world.link.opened == 2
+    for stream in (first, second):
+        await stream.aclose()
 
 
 async def test_an_embedding_takes_a_seat_of_its_own(world):

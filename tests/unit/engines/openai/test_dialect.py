@@ -118,6 +118,15 @@ async def test_a_server_that_was_too_busy_is_asked_again_for_its_priority(monkey
     assert len(link.asked) == n_asked
 
 
+async def test_a_vllm_may_be_asked_often_and_a_llama_server_may_not():
+    seldom, _ = await llama()
+    often = OpenAiDialect(OpenAiConfig(), boundary="local")
+    assert often.confirm_every_s == seldom.confirm_every_s
+    link = TableLink(v1__models={"data": [{"id": "m", "owned_by": "vllm"}]}, v1__completions={})
+    await often.probe(link)
+    assert often.confirm_every_s < 1.0 < seldom.confirm_every_s
+
+
 async def test_logprobs_are_for_those_who_asked():
     dialect, link = await llama()
     (pool,) = await dialect.probe(link)
