@@ -520,10 +520,10 @@ boot_tier() {
     say "== boot: $lacks"
     not_run+=("boot: $lacks")
   else
-    pytest_tier boot 360 tests/systemd
+    pytest_tier boot 420 tests/systemd
     return
   fi
-  pytest_tier boot 360 tests/systemd/test_{units,fresh,needs}.py
+  pytest_tier boot 420 tests/systemd/test_{units,fresh,needs}.py
 }
 
 verb_test() {

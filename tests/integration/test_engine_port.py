@@ -51,17 +51,22 @@ def connects(uid, place):
 def seen():
     return {uid: [connects(uid, place) for place in places] for uid in uids}
 
+def run(*arguments, text=None):
+    done = subprocess.run([nft, *arguments], input=text, text=True, check=True, capture_output=True)
+    return done.stdout
+
 found = [seen()]
-for command in recipe, "delete table inet onegate_engine":
-    arguments = ["-D", f"port={ports[0]}", "-f", "-"] if command is recipe else ["-f", "-"]
-    for _ in range(2 if command is recipe else 1):  # read twice it is there once
-        subprocess.run([nft, *arguments], input=command, text=True, check=True)
-    found.append(seen())
-print(json.dumps(found))
+for _ in range(2):
+    run("-D", f"port={ports[0]}", "-f", "-", text=recipe)
+rules = run("list", "table", "inet", "onegate_engine").count("reject")
+found.append(seen())
+run("delete", "table", "inet", "onegate_engine")
+found.append(seen())
+print(json.dumps([rules, found]))
 """
 
 
-def tried() -> list[dict[str, list[bool]]]:
+def tried() -> tuple[int, list[dict[str, list[bool]]]]:
     # The machine of a test has no user of that name.
     recipe = RECIPE.read_text(encoding="utf-8").replace("root, onegate", f"root, {GATE}")
     assert str(GATE) in recipe
@@ -73,12 +78,13 @@ def tried() -> list[dict[str, list[bool]]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, list[bool]]] = json.loads(done.stdout)
-    return found
+    rules, found = json.loads(done.stdout)
+    return rules, found
 
 
 def test_others_are_refused_and_the_gate_and_root_are_not() -> None:
-    before, closed, after = tried()
+    rules, (before, closed, after) = tried()
+    assert rules == 1, "read twice it is there once"
     everywhere: dict[str, Any] = {str(uid): [True] * 6 for uid in (0, GATE, ANN)}
     assert before == everywhere
     # Of the six the first three are the engine's port, at three addresses of this machine.
@@ -87,6 +93,8 @@ def test_others_are_refused_and_the_gate_and_root_are_not() -> None:
 
 
 def test_the_head_of_the_file_says_how_to_use_it() -> None:
-    head = RECIPE.read_text(encoding="utf-8").partition("\ntable inet")[0]
+    head, _, rules = RECIPE.read_text(encoding="utf-8").partition("\ntable inet")
+    # Another machine's port of that number is nobody's business here.
+    assert 'oifname "lo" tcp dport $port' in rules
     assert f"nft -D port={PORT} -f /opt/onegate/current/systemd/engine-port.nft" in head
     assert "nft delete table inet onegate_engine" in head
