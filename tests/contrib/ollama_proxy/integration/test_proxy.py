@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contrib.ollama_proxy.rig import Rig, proxied
+from tests.contrib.ollama_proxy.rig import Rig, proxied, speaks_for_others
+from tests.integration.conftest import running_daemon
 
 from onegate import Client
 
@@ -447,3 +448,24 @@ def test_a_gate_that_is_not_there_is_said_and_not_made_up(
         assert "onegate is not there" in json.loads(data)["error"]
         answer, _ = ask(rig, None, "/", "HEAD")
         assert answer.status == 503
+
+
+def test_a_gate_that_was_started_anew_is_found_on_the_same_connection(
+    tmp_path: Path, timeout_factor: float
+) -> None:
+    with (
+        proxied(tmp_path, GATE, 30 * timeout_factor, more=PROXY) as rig,
+        contextlib.closing(connect(rig)) as connection,
+    ):
+
+        def asked() -> int:
+            connection.request("POST", "/api/chat", json.dumps(chat(stream=False)))
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+
+        assert asked() == 200
+        assert rig.daemon.stop() == 0
+        assert asked() == 503
+        with running_daemon(tmp_path / "gate", GATE + speaks_for_others(), 30 * timeout_factor):
+            assert asked() == 200
