@@ -4,12 +4,13 @@ import asyncio
 
 from onegate.clock import monotonic_ns
 from onegate.engines.base import EngineError, EngineUnavailable
-from onegate.engines.http.dialect import Dialect
+from onegate.engines.http.dialect import Dialect, Phase
 from onegate.engines.http.link import HttpLink
 from onegate.engines.http.pools import Pools
 from onegate.engines.http.seats import HttpSeats, Seat
 
 _NS_PER_S = 1_000_000_000
+_SOON_NS = 100_000_000
 
 
 class Quarantine:
@@ -73,13 +74,20 @@ class Quarantine:
             if not leaving:
                 await self._wake.wait()
                 continue
-            due_ns = max(
-                (leaving[0].left_ns or 0) + int(self._dialect.confirm_first_s * _NS_PER_S),
-                self._asked_ns + int(self._dialect.confirm_every_s * _NS_PER_S),
-            )
-            await asyncio.sleep(max(0.0, (due_ns - monotonic_ns()) / _NS_PER_S))
+            await asyncio.sleep(max(0.0, (self._due_ns(leaving) - monotonic_ns()) / _NS_PER_S))
             self._asked_ns = monotonic_ns()
             await self._round()
+
+    def _due_ns(self, leaving: list[Seat]) -> int:
+        """When to ask next. One that was running is let go of within moments, and is asked about
+        after as long as it has taken so far."""
+        every_ns = int(self._dialect.confirm_every_s * _NS_PER_S)
+        newest = leaving[-1]
+        if newest.phase is Phase.DECODE:
+            taken_ns = self._asked_ns - (newest.left_ns or 0)
+            every_ns = min(every_ns, max(_SOON_NS, taken_ns))
+        first_ns = (leaving[0].left_ns or 0) + int(self._dialect.confirm_first_s * _NS_PER_S)
+        return max(first_ns, self._asked_ns + every_ns)
 
     async def _round(self) -> None:
         for seat in self._seats.leaving():

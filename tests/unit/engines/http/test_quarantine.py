@@ -5,6 +5,7 @@ from tests.unit.engines.http.test_seats import seat_of
 
 from onegate.clock import monotonic_ns
 from onegate.engines.base import EngineMalformed, SeatFreed
+from onegate.engines.http.dialect import Phase
 from onegate.engines.http.pools import Pools
 from onegate.engines.http.quarantine import Quarantine
 from onegate.engines.http.seats import HttpSeats
@@ -83,3 +84,16 @@ async def test_a_ghost_is_judged_by_those_that_are_there_now():
     dialect.gone = True
     assert not await quarantine.haunted()
     assert dialect.confirmed[-1].others == 0
+
+
+def test_one_that_was_running_is_asked_about_sooner_at_first():
+    quarantine, dialect, _, _ = make()
+    dialect.confirm_first_s, dialect.confirm_every_s = 0.1, 2.0
+    ms = 1_000_000
+    running = seat_of(1, left_ns=5000 * ms)
+    reading = seat_of(2, phase=Phase.PREFILL, left_ns=5000 * ms)
+    for seat, dues in ((running, (5100, 5200, 5400, 5800)), (reading, (5100, 7100, 9100, 11100))):
+        quarantine._asked_ns = 0
+        for due in dues:
+            assert quarantine._due_ns([seat]) == due * ms
+            quarantine._asked_ns = due * ms
