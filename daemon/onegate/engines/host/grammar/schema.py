@@ -20,7 +20,9 @@ from onegate.engines.host.grammar.sound import begins_with_itself, never_ends
 PATH = "params.response_format.json_schema.schema"
 
 # Bounds of one schema: subschemas, their depth, characters of names and fixed values, and all
-# repetitions that are counted. What a schema of this size costs the library is in RESULTS.md.
+# repetitions that are counted. The library compiles a grammar in the step that first follows it,
+# and every sequence waits: with 2026.4.1 and 49,152 tokens 0.04 ms of CPU for a character of long
+# fixed values that begin alike, 0.3 ms for a property, next to nothing for counts.
 MAX_SUBSCHEMAS = 512
 MAX_DEPTH = 32
 MAX_FIXED_CHARS = 8192
