@@ -57,9 +57,11 @@ def home() -> Path:
 
 
 def config(engine: str) -> str:
-    """A daemon before that engine, to whom this program is many people."""
+    """A daemon before that engine, to whom this program is many people with all the time there
+    is: the bare server has no deadlines either."""
     grant = f'[[grant]]\nuid = {os.getuid()}\nceiling = "interactive"\nadmin = true\n'
     people = 'behaviour_live = "none"\nbehaviour_starts_per_min = "none"\n'
+    people += 'ttft_timeout_ms = "none"\nttft_timeout_ms_max = "none"\n'
     return f'{engine}\n[[class]]\nname = "interactive"\n{people}{grant}'
 
 
