@@ -258,6 +258,15 @@ async def test_changes_are_refused_before_anything_is_sent(ollama):
     assert ollama.seen == []
 
 
+async def test_after_a_change_nobody_is_told_what_was_so_before(ollama, monkeypatch):
+    monkeypatch.setattr("onegate_ollama_proxy.probes._WITHIN_S", 0.1)
+    async with front(ollama.url) as there:
+        assert (await there.ask("GET", "/api/tags"))[0] == 200
+        await there.ask("POST", "/api/copy", json={"source": "a", "destination": "b"})
+        ollama.stuck = True
+        assert (await there.ask("GET", "/api/tags"))[0] == 504
+
+
 async def test_an_answer_that_is_no_200_is_passed_on(ollama):
     async with front(ollama.url) as there:
         status, headers, said = await there.ask("POST", "/api/show", json={"model": "gone"})

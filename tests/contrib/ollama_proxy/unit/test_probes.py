@@ -104,6 +104,21 @@ async def until(true) -> None:
         await asyncio.sleep(0)
 
 
+async def test_an_answer_from_before_a_change_is_not_kept():
+    ollama = Ollama()
+    ollama.go.clear()
+    probes = Probes(ollama)
+    before = asyncio.ensure_future(probes.get("/api/tags"))  # noqa: TID251
+    await until(lambda: len(ollama.asked) == 1)
+    probes.changed()
+    ollama.go.set()
+    assert (await before).document.body == b"1"
+    ollama.error = UpstreamStuck("slow")
+    with pytest.raises(UpstreamStuck):
+        await probes.get("/api/tags")
+    await probes.aclose()
+
+
 async def test_after_a_change_nobody_is_told_what_was_asked_before_it():
     ollama = Ollama()
     ollama.go.clear()
