@@ -484,7 +484,7 @@ run_tier() {
     # A file at a time, because its tests share a model in memory.
     contract) ONEGATE_TEST_LOOP=uvloop side_by_side loadfile contract 240 tests/contract ;;
     integration)
-      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 600 tests/integration \
+      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 900 tests/integration \
         tests/contrib/ollama_proxy/integration
       ;;
     live) live_tier ;;
