@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -24,16 +25,24 @@ from tests.perf.results import keep, section
 from tests.perf.rigs import Row
 
 from onegate.clock import monotonic_ns
+from onegate.config import OllamaModel
 from onegate.tasks import Tasks
 from onegate_ollama_proxy.demo import BATCH, PERSON, Asker, free_port, gate_config, stage
 
 JOBS = 10
 _STREAM_TOK = 200
 _MODEL = "tiny"
+_CONTEXT_TOK = OllamaModel(model=_MODEL).context_tok
 
 
 class Measured(Asker):
-    """Asks one server, and takes the time."""
+    """Asks one server, and takes the time. With the gate's own context in every request: two
+    clients with different ones make Ollama load the model anew for each of them."""
+
+    def _body(self, text: str, max_tok: int, *, stream: bool) -> dict[str, Any]:
+        body = super()._body(text, max_tok, stream=stream)
+        body["options"]["num_ctx"] = _CONTEXT_TOK
+        return body
 
     async def short_ms(self) -> float:
         """One token, in one piece."""
