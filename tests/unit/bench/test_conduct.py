@@ -10,6 +10,7 @@ import pytest
 
 from onegate.bench import conduct, machine
 from onegate.bench.conduct import Conductor, Settings, Tell, command, lanes_of
+from onegate.bench.guards import Bounds
 from onegate.bench.prompts import Rule
 from onegate.bench.record import Outcome, Record
 from onegate.bench.scenario import Arrivals
@@ -80,7 +81,12 @@ def _played(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
     monkeypatch.setattr(machine, "peer_pid", lambda path: None)
 
 
+# What the machine does beside these tests is not what they are about.
+ANY_MACHINE = Bounds(steal_share=1.0, memory_full=1.0, io_full=1.0, foreign_share=1.0)
+
+
 def conductor(scenario: Any, tell: Any = lambda now: None, **settings: Any) -> Conductor:
+    settings = {"bounds": ANY_MACHINE, **settings}
     return Conductor(scenario, {"A": Spec("gate", "/s")}, Settings(**settings), tell)
 
 
