@@ -80,6 +80,8 @@ class AttachedEngine:
         self._life: HostLife | None = None
         self._restarts = 0
         self._expected_ns = 0
+        # Whether a host of ours that is not there has served, and is being started anew.
+        self._served = False
         self._cold = False
         # There is no host, so nothing is loaded either; why, in words.
         self._nobody: str | None = None
@@ -253,6 +255,7 @@ class AttachedEngine:
             self._take_pools_away(str(error), PoolState.FAILED)
             return
         except OSError as error:
+            self._served = False
             if self._plan.host_socket is None:
                 text = _not_started(self._plan.python, error)
                 self._take_pools_away(text, PoolState.FAILED)
@@ -298,17 +301,21 @@ class AttachedEngine:
         self._expected_ns = monotonic_ns() + int(_AWAY_S * _NS_PER_S)
 
     def _absent(self) -> PoolState:
-        """What pools are whose host never came up; what it said of one itself says more. Where
-        nothing is to be loaded, a host that is not there has done so."""
+        """What pools are whose host is not there. One of ours that has served comes back, and one
+        that never came up does not; what it said of a pool itself says more. Where nothing is to be
+        loaded, a host that is not there has done so."""
         if self._cold and self._nobody is not None:
             return PoolState.COLD
-        waits = self._plan.host_socket is not None and monotonic_ns() < self._expected_ns
+        waits = self._served
+        if self._plan.host_socket is not None:
+            waits = monotonic_ns() < self._expected_ns
         failed = any(pool.state is PoolState.FAILED for pool in self._pools.values())
         return PoolState.LOADING if waits and not failed else PoolState.FAILED
 
     def _lose(self, life: HostLife, reason: EngineBroke) -> None:
         self._loads_before = {model: pool.loads for model, pool in self._pools.items()}
         counts = life.was_ready and not self._closing.is_set()
+        self._served = counts
         if not self._closing.is_set():
             # One that has served is expected back, and worth waiting for; one that never came up
             # is not.

@@ -298,10 +298,11 @@ async def test_where_it_is_not_known_whether_there_is_a_host(monkeypatch):
     await one.engine.aclose(1.0)
 
 
-async def test_of_a_child_that_has_ended_nothing_is_loaded(monkeypatch):
+@pytest.mark.parametrize(("served", "then"), [(True, PoolState.LOADING), (False, PoolState.FAILED)])
+async def test_of_a_child_that_has_ended_nothing_is_loaded(monkeypatch, served, then):
     class Life:
         is_ours = attached = True
-        was_ready = True
+        was_ready = served
         seats = calls = type("", (), {"lose": lambda *given: None})
 
         def __init__(self, *given, **more):
@@ -324,6 +325,8 @@ async def test_of_a_child_that_has_ended_nothing_is_loaded(monkeypatch):
     one.engine.keep_cold(True)
     await one.engine.start(one.hear)
     await state_is(one, PoolState.COLD)
+    one.engine.keep_cold(False)
+    assert one.engine.pools()[0].state is then, "one that has served comes back"
     await one.engine.aclose(1.0)
 
 
