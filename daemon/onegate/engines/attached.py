@@ -248,6 +248,7 @@ class AttachedEngine:
             for pool in self._plan.pools:
                 known = self._pools[pool.model]
                 self._set_pool(structs.replace(known, state=pool.state, error=None))
+        self._served = False  # until this one has
         try:
             table = self._plan.table()
             connection = self._connect()
@@ -255,7 +256,6 @@ class AttachedEngine:
             self._take_pools_away(str(error), PoolState.FAILED)
             return
         except OSError as error:
-            self._served = False
             if self._plan.host_socket is None:
                 text = _not_started(self._plan.python, error)
                 self._take_pools_away(text, PoolState.FAILED)

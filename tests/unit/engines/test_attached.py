@@ -327,6 +327,11 @@ async def test_of_a_child_that_has_ended_nothing_is_loaded(monkeypatch, served, 
     await state_is(one, PoolState.COLD)
     one.engine.keep_cold(False)
     assert one.engine.pools()[0].state is then, "one that has served comes back"
+    one.prepared = False
+    await state_is(one, PoolState.FAILED)
+    one.engine.keep_cold(True)
+    one.engine.keep_cold(False)
+    assert one.engine.pools()[0].state is PoolState.FAILED, "and not where it cannot be started"
     await one.engine.aclose(1.0)
 
 
