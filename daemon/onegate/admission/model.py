@@ -115,7 +115,8 @@ class RequestSpec:
     cause, so it stops at the grant and stands still while the pool is not ready. `deadline_ns`
     bounds the whole request. A `lease` never shows tokens: it runs until settled. `prompt_bytes` is
     what a `ticket`, the promise of an earlier refusal, is held against, because the estimate of
-    `prompt_tok` may have moved since.
+    `prompt_tok` may have moved since. `likely_tok` of `max_tok` are expected as long as nothing is
+    known of its like, where the caller named no bound; None: all of them.
     """
 
     rid: int
@@ -134,6 +135,7 @@ class RequestSpec:
     resume: Resume = Resume.NEVER
     prompt_bytes: int = 0
     ticket: str | None = None
+    likely_tok: int | None = None
 
 
 class Refused(StrEnum):

@@ -56,11 +56,14 @@ GROW_QUANTILE = 0.9
 
 
 def reserved_output(capacity: PoolCapacity, spec: RequestSpec, curve: Survival | None) -> int:
-    """The output tokens to reserve: all that it may make, or, where the engine grows reservations
-    and lengths are known, what nine of ten answers of its flow do not exceed."""
-    if capacity.reservation is not Reservation.GROW or curve is None:
+    """The output tokens to reserve: all that it may make, or, where the engine grows reservations,
+    what nine of ten answers of its flow do not exceed; before their lengths are known, what is
+    likely of one that has no bound of its own."""
+    if capacity.reservation is not Reservation.GROW:
         return spec.max_tok
-    usual_tok = curve.quantile(GROW_QUANTILE)
+    usual_tok = None if curve is None else curve.quantile(GROW_QUANTILE)
+    if usual_tok is None:
+        usual_tok = spec.likely_tok
     return spec.max_tok if usual_tok is None else max(1, min(spec.max_tok, usual_tok))
 
 

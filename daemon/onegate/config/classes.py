@@ -36,7 +36,12 @@ class ClassConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Share, why("of the class's queue, so that one user never fills it", "share")
     ] = 0.5
     max_tokens_default: Annotated[
-        Tok, why("where a request names none and the engine reserves in full", "tokens")
+        Tok,
+        why(
+            "where a request names none: its bound where the engine reserves in full, elsewhere "
+            "what it counts in the queue until the lengths of its like are known",
+            "tokens",
+        ),
     ] = 2048
     max_tokens_max: Annotated[Tok, why("a request that asks for more is refused", "tokens")] = (
         16_384

@@ -164,6 +164,7 @@ def plan_generate(
             resume=_resume(message, pool),
             prompt_bytes=n_bytes,
             ticket=message.ticket,
+            likely_tok=asked_class.max_tokens_default if asked is UNSET else None,
         ),
         request=EngineRequest(
             id=0,

@@ -88,6 +88,23 @@ def test_all_is_reserved_where_no_length_is_known(
     assert reserved_output(capacity, request_spec(1, max_tok=200), None) == 200
 
 
+@pytest.mark.parametrize(
+    ("reservation", "p90_tok", "reserved"),
+    [(GROW, None, 50), (GROW, 30, 30), (GROW, 90, 90), (FULL, None, 200)],
+)
+def test_of_one_without_a_bound_what_is_likely_until_lengths_are_known(
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    reservation: Reservation,
+    p90_tok: int | None,
+    reserved: int,
+) -> None:
+    capacity = pool_spec(reservation=reservation).capacity
+    curve: Any = Curve(p90_tok)
+    spec = request_spec(1, max_tok=200, likely_tok=50)
+    assert reserved_output(capacity, spec, curve) == reserved
+
+
 @pytest.fixture
 def record(request_spec: Callable[..., Any], account: Account) -> Record:
     return Record(request_spec(7, prompt_tok=10, max_tok=20), 1, 10, 0, account, 20)

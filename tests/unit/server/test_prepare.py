@@ -132,6 +132,8 @@ def test_without_a_maximum_the_rest_of_the_context_is_meant() -> None:
     assert planned.spec.prompt_tok == 716
     assert planned.request.max_tokens == planned.spec.max_tok == 1000 - 716
     assert planned.request.fit_max_tokens is True
+    assert planned.spec.likely_tok == LOOP.max_tokens_default
+    assert plan(params=Params(max_tokens=10)).spec.likely_tok is None
 
 
 def test_the_rest_of_the_context_is_bounded_by_the_class() -> None:

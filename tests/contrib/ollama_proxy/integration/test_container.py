@@ -27,18 +27,17 @@ USERS = 5
 # For each user at once, as Open WebUI asks: the chat, its title, its tags.
 PURPOSES = 3
 
-# Seats for all of them, and room in the queue for as many answers without a bound, which count as
-# the whole context: what is looked at is whom they are counted for.
+# The README's lines, and one seat, so that nearly all of them wait: answers without a bound count
+# as what is usual, and not as the whole context.
 GATE = """
 [engine]
 kind = "scripted"
 [[engine.scripted.pools]]
 model = "tiny"
-max_seqs = 32
-a_ms = 10
+max_seqs = 1
+a_ms = 1
 [[class]]
 name = "interactive"
-max_queued_tok = 131072
 per_principal_share = 1.0
 """
 
