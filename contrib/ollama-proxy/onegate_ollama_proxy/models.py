@@ -20,6 +20,14 @@ _NO_DIGEST = "0" * 64
 _LATEST = ":latest"
 _FAMILY = "onegate"
 _LOADED = ("ready",)
+# By the gate's names; programs offer their tools only to a model that says so.
+_CAPABILITIES = {
+    "tools": "tools",
+    "images": "vision",
+    "thinking": "thinking",
+    "suffix": "insert",
+    "embeddings": "embedding",
+}
 
 
 def listed_name(model: str) -> str:
@@ -58,8 +66,7 @@ def ps(models: Sequence[tuple[str, PoolStatus]]) -> dict[str, Any]:
 
 
 def show(pool: PoolStatus) -> dict[str, Any]:
-    """`POST /api/show`. Whether a model sees, calls tools or thinks is not said by the gate, so
-    only what all of them do is claimed."""
+    """`POST /api/show`."""
     info: dict[str, Any] = {"general.architecture": _FAMILY, "general.basename": pool.model}
     if pool.max_context_tok is not None:
         info[f"{_FAMILY}.context_length"] = pool.max_context_tok
@@ -71,7 +78,7 @@ def show(pool: PoolStatus) -> dict[str, Any]:
         "template": "",
         "details": _details(identity),
         "model_info": info,
-        "capabilities": ["completion"],
+        "capabilities": _capabilities(pool.features),
         "modified_at": _NEVER,
     }
 
@@ -96,6 +103,10 @@ def _entry(name: str, pool: PoolStatus) -> dict[str, Any]:
         "digest": _digest(pool.identity),
         "details": _details(pool.identity),
     }
+
+
+def _capabilities(features: Sequence[str]) -> list[str]:
+    return ["completion", *(name for ours, name in _CAPABILITIES.items() if ours in features)]
 
 
 def _digest(identity: Identity | None) -> str:

@@ -101,6 +101,21 @@ class Feature(StrEnum):
     WHOLE_PROMPTS = "whole_prompts"
 
 
+# What a request can ask for; the others are how the gate goes about it.
+_OFFERS = frozenset(
+    {
+        Feature.SCHEMA,
+        Feature.LOGPROBS,
+        Feature.EMBEDDINGS,
+        Feature.TOOLS,
+        Feature.IMAGES,
+        Feature.THINKING,
+        Feature.SUFFIX,
+        Feature.TOKEN_IDS,
+    }
+)
+
+
 class PoolInfo(_Shape, frozen=True):
     """One model that can be served. `params` lists the `Params` fields that it honours.
 
@@ -117,6 +132,11 @@ class PoolInfo(_Shape, frozen=True):
     load_ms: _Figure | None = None
     loads: _Number = 0
     error: str | None = None
+
+    @property
+    def offers(self) -> list[str]:
+        """The features that a request can ask for, in alphabetical order."""
+        return sorted(feature.value for feature in self.features & _OFFERS)
 
 
 class EngineRequest(_Shape, frozen=True):

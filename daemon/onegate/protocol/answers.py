@@ -45,11 +45,13 @@ class PeerFacts(_Part, frozen=True):
 
 
 class ModelInfo(_Part, frozen=True):
-    """A model that can be asked for. `max_context_tok` bounds prompt plus output."""
+    """A model that can be asked for. `max_context_tok` bounds prompt plus output; `features` are
+    what a request may ask of it beyond text."""
 
     model: str
     state: str
     max_context_tok: int | None = None
+    features: list[str] = []
 
 
 class ClassLimits(_Part, frozen=True):

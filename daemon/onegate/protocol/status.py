@@ -52,7 +52,7 @@ class PoolStatus(_Doc, frozen=True):
     """One model that can be served.
 
     `loads` counts how often the engine has loaded it. `released_until_ms` is Unix time: when a
-    released one is taken back, None where nobody has said.
+    released one is taken back, None where nobody has said. `features` as in `ModelInfo`.
     """
 
     model: str
@@ -73,6 +73,7 @@ class PoolStatus(_Doc, frozen=True):
     loads: int | None = None
     released_until_ms: int | None = None
     step_model: StepModel | None = None
+    features: list[str] = []
 
 
 class ClassStatus(_Doc, frozen=True):

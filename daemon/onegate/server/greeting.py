@@ -39,6 +39,7 @@ def welcome(
                 model=pool.model,
                 state=pool.state.value,
                 max_context_tok=pool.capacity.max_context_tok,
+                features=pool.offers,
             )
             for pool in pools
         ],

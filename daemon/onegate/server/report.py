@@ -139,6 +139,7 @@ class Reporter:
             loads=info.loads if info else None,
             released_until_ms=unix_ms(view.released_until_ns),
             step_model=step_model(view.pace),
+            features=info.offers if info else [],
         )
 
     def _class(self, view: ClassView) -> ClassStatus:

@@ -23,6 +23,13 @@ from onegate.protocol.content import Message, Params
 CAPACITY = EngineCapacity(max_seqs=1, max_context_tok=10, reservation=base.Reservation.GROW)
 
 
+def test_a_pool_offers_what_a_request_can_ask_for() -> None:
+    """How the gate goes about it is nobody's business."""
+    features = frozenset({base.Feature.TOOLS, base.Feature.ABORT, base.Feature.IMAGES})
+    pool = PoolInfo(model="m", state=base.PoolState.READY, capacity=CAPACITY, features=features)
+    assert pool.offers == ["images", "tools"]
+
+
 @pytest.mark.parametrize("name", ["Reservation", "PoolState"])
 def test_the_core_has_the_same_words(name: str) -> None:
     ours, cores = getattr(base, name), getattr(model, name)

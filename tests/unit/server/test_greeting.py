@@ -1,6 +1,6 @@
 from onegate import __version__
 from onegate.config import check
-from onegate.engines.base import EngineCapacity, PoolInfo, PoolState, Reservation
+from onegate.engines.base import EngineCapacity, Feature, PoolInfo, PoolState, Reservation
 from onegate.server.classify import Decision
 from onegate.server.greeting import peer_facts, welcome
 from onegate.server.peercred import Peer
@@ -38,7 +38,8 @@ def test_the_limits_are_those_of_the_classes_it_may_use() -> None:
         admin=False,
     )
     capacity = EngineCapacity(max_seqs=2, max_context_tok=77, reservation=Reservation.GROW)
-    pools = [PoolInfo(model="tiny", state=PoolState.LOADING, capacity=capacity)]
+    features = frozenset({Feature.TOOLS, Feature.IMAGES, Feature.ABORT})
+    pools = [PoolInfo(model="tiny", state=PoolState.LOADING, capacity=capacity, features=features)]
     said = welcome(PEER, decision, config, pools, ["v1"])
     assert (said.class_, said.ceiling, said.why) == ("batch", "loop", ["because"])
     assert set(said.limits.classes) == {"loop", "batch"}
@@ -47,4 +48,5 @@ def test_the_limits_are_those_of_the_classes_it_may_use() -> None:
     assert [(each.model, each.state, each.max_context_tok) for each in said.models] == [
         ("tiny", "loading", 77)
     ]
+    assert said.models[0].features == ["images", "tools"]
     assert (said.features, said.version) == (["v1"], build(__version__))

@@ -62,6 +62,7 @@ async def test_a_busy_daemon(box: Box) -> None:
     loop = document.classes[1]
     assert (loop.queued, loop.running, loop.max_queued_tok) == (1, 2, 65_536)
     assert document.pools[0].seats_used == 2
+    assert document.pools[0].features == box.engine.pools()[0].offers != []
 
 
 async def test_what_the_engine_says_stands_beside_what_we_charge(box: Box) -> None:

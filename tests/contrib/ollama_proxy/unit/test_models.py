@@ -72,6 +72,12 @@ def test_a_description_tells_the_context_where_clients_look():
     assert "onegate.context_length" not in models.show(pool())["model_info"]
 
 
+def test_what_a_model_can_do_has_ollamas_names():
+    """An editor offers its tools to a model that says `tools`, and to no other."""
+    shown = models.show(pool(features=["schema", "suffix", "tools", "images", "a-new-one"]))
+    assert shown["capabilities"] == ["completion", "tools", "vision", "insert"]
+
+
 def test_the_openai_list():
     listed = models.openai_list([("tiny", pool())])
     assert listed["object"] == "list"
