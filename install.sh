@@ -437,7 +437,7 @@ lint_tier() {
   else
     leave_out lint "shellcheck is not installed (Debian, Ubuntu: sudo apt install shellcheck)"
   fi
-  close_tier lint 60 "$started" $passed $failed
+  close_tier lint 45 "$started" $passed $failed
 }
 
 pytest_tier() { # NAME BUDGET_S FOLDER...
@@ -470,27 +470,27 @@ side_by_side() { # DISTRIBUTION NAME BUDGET_S FOLDER...
   pytest_tier "${@:2}"
 }
 
-# Budgets in seconds, for two cores. The unit tier runs with asyncio's debug mode, the tiers with a
+# Budgets in seconds, for two cores: 40 minutes together. The unit tier runs with asyncio's debug mode, the tiers with a
 # real daemon on the loop that the daemon runs on.
 run_tier() {
   case $1 in
     lint) lint_tier ;;
     unit)
-      PYTHONASYNCIODEBUG=1 side_by_side worksteal unit 180 tests/unit tests/wire \
+      PYTHONASYNCIODEBUG=1 side_by_side worksteal unit 140 tests/unit tests/wire \
         tests/contrib/ollama_proxy/unit
       ;;
-    property) side_by_side worksteal property 120 tests/property ;;
+    property) side_by_side worksteal property 90 tests/property ;;
     sim) side_by_side worksteal sim 120 tests/sim ;;
     # A file at a time, because its tests share a model in memory.
-    contract) ONEGATE_TEST_LOOP=uvloop side_by_side loadfile contract 240 tests/contract ;;
+    contract) ONEGATE_TEST_LOOP=uvloop side_by_side loadfile contract 270 tests/contract ;;
     integration)
-      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 900 tests/integration \
+      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 750 tests/integration \
         tests/contrib/ollama_proxy/integration
       ;;
     live) live_tier ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then
-        pytest_tier conformance 300 tests/conformance tests/contrib/ollama_proxy/clients
+        pytest_tier conformance 200 tests/conformance tests/contrib/ollama_proxy/clients
       else
         leave_out conformance "node and npm are not installed (Debian, Ubuntu: sudo apt install nodejs npm)"
       fi
@@ -503,7 +503,7 @@ run_tier() {
 # can't have, its tests say.
 live_tier() {
   ONEGATE_LIVE_DIR=${ONEGATE_LIVE_DIR:-$venv/cache/live} ONEGATE_TEST_LOOP=uvloop \
-    pytest_tier live 240 tests/live
+    pytest_tier live 300 tests/live
 }
 
 # The units, and a machine of their own to boot: PID 1 is systemd, the disk a copy that is thrown
@@ -520,10 +520,10 @@ boot_tier() {
     say "== boot: $lacks"
     not_run+=("boot: $lacks")
   else
-    pytest_tier boot 420 tests/systemd
+    pytest_tier boot 480 tests/systemd
     return
   fi
-  pytest_tier boot 420 tests/systemd/test_{units,fresh,needs}.py
+  pytest_tier boot 480 tests/systemd/test_{units,fresh,needs}.py
 }
 
 verb_test() {

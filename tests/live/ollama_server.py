@@ -72,7 +72,7 @@ def prepare(home: Path) -> None:
     """Into that folder; raises CalledProcessError where the packages cannot be had, OSError without
     a compiler."""
     run = home / "run"
-    run.mkdir(parents=True, exist_ok=True)
+    run.mkdir()
     venv.create(home / "venv", with_pip=True)
     python = home / "venv/bin/python"
     pip = [python, "-m", "pip", "-q", "--disable-pip-version-check"]

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from tests.contract.trtllm import is_running, model_folder, stand_in, trtllm_config
-from tests.live.mpi import environment, prepare
+from tests.live.mpi import environment
 
 from onegate.engines.base import EngineBroke, EngineLost, PoolState
 from onegate.protocol.content import Params
@@ -13,13 +13,6 @@ from onegate.protocol.content import Params
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("strict_trtllm")]
 
 EVERY_OUTPUT = Params(ignore_eos=True)
-
-
-@pytest.fixture(scope="session")
-def mpi_home(live_directory):
-    home = live_directory / "mpi"
-    prepare(home)
-    return home
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import msgspec
 from tests.live.ollama_server import OllamaServer, prepare
+from tests.live.prepared import prepared
 from tests.perf.results import keep, section
 from tests.perf.rigs import Row
 
@@ -205,15 +206,6 @@ async def figures(ollama: str, bare: str, gate: str, model: str, repeats: int) -
     return rows
 
 
-def prepared(folder: str) -> OllamaServer:
-    """The real Ollama that the tests prepare, running."""
-    base = os.environ.get("ONEGATE_LIVE_DIR")
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    home = (Path(base) if base else Path(cache) / "onegate" / "live") / "ollama"
-    prepare(home)
-    return OllamaServer(home, Path(folder))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ollama", metavar="URL", help="one of your own")
@@ -224,7 +216,9 @@ def main() -> None:
     given = parser.parse_args()
     repeats = given.repeats or (2 if given.quick else 5)
     with tempfile.TemporaryDirectory(prefix="onegate-perf-") as folder:
-        server = None if given.ollama else prepared(folder)
+        server = None
+        if not given.ollama:
+            server = OllamaServer(prepared("ollama", prepare), Path(folder))
         url = given.ollama or server.url
         try:
             with (

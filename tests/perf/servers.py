@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.live import llama_server, ollama_server
+from tests.live.prepared import prepared
 from tests.perf.http_chunks import chunk_us
 from tests.perf.rigs import Row, daemon, measure, of, together
 
@@ -47,13 +48,6 @@ SCENARIO = """
     prompt = {{ tok = 48 }}
     output = {{ tok = 8 }}
     """
-
-
-def home() -> Path:
-    """Where prepared servers are kept."""
-    base = os.environ.get("ONEGATE_LIVE_DIR")
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) if base else Path(cache) / "onegate" / "live"
 
 
 def config(engine: str) -> str:
@@ -142,10 +136,10 @@ def service(doc: Document, seats: int) -> dict[str, float]:
 
 def waits(repeats: int, window_s: float) -> Iterator[Row]:
     """Ollama with one seat, a llama.cpp server with four."""
-    llama_server.prepare(home() / "llama")
-    ollama_server.prepare(home() / "ollama")
+    llama = prepared("llama", llama_server.prepare)
+    ollama_home = prepared("ollama", ollama_server.prepare)
     with tempfile.TemporaryDirectory(prefix="onegate-perf-") as folder:
-        with closing(ollama_server.OllamaServer(home() / "ollama", Path(folder))) as server:
+        with closing(ollama_server.OllamaServer(ollama_home, Path(folder))) as server:
             bare = Spec("ollama", server.url, model="tiny", label="bare Ollama")
             yield from next_of(
                 "Ollama",
@@ -157,7 +151,7 @@ def waits(repeats: int, window_s: float) -> Iterator[Row]:
                 window_s=window_s,
             )
             yield from killed("Ollama", ollama(server.url))
-    with closing(llama_server.LlamaServer(home() / "llama", parallel=4)) as server:
+    with closing(llama_server.LlamaServer(llama, parallel=4)) as server:
         bare = Spec("openai", server.url, label="bare llama-server")
         yield from next_of(
             "llama-server",
@@ -168,7 +162,7 @@ def waits(repeats: int, window_s: float) -> Iterator[Row]:
             repeats=repeats,
             window_s=window_s,
         )
-    with closing(llama_server.LlamaServer(home() / "llama", parallel=1)) as server:
+    with closing(llama_server.LlamaServer(llama, parallel=1)) as server:
         yield from killed("llama-server", openai(server.url + "/v1"))
 
 

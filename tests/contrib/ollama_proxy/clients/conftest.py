@@ -4,7 +4,6 @@ They are kept where `ONEGATE_LIVE_DIR` says, else in the user's cache.
 """
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -13,18 +12,16 @@ from pathlib import Path
 
 import pytest
 from tests.integration.conftest import pytest_collection_modifyitems
+from tests.live.prepared import prepared
 
 __all__ = ["pytest_collection_modifyitems"]
 
 HERE = Path(__file__).parent
 
 
-def kept(name: str, *parts: bytes) -> Path:
-    """A folder for what is prepared from these parts, once."""
-    base = os.environ.get("ONEGATE_LIVE_DIR")
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    root = Path(base) if base else Path(cache) / "onegate" / "live"
-    return root / f"{name}-{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}"
+def named(name: str, *parts: bytes) -> str:
+    """What is prepared from these parts, and from no others."""
+    return f"{name}-{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}"
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> None:
@@ -38,15 +35,14 @@ def run(*command: str | Path, cwd: Path | None = None) -> None:
 def client_python() -> Path:
     """A Python that has the libraries of requirements.txt."""
     wanted = HERE / "requirements.txt"
-    home = kept("clients-python", wanted.read_bytes(), sys.version.encode())
-    python = home / "bin/python"
-    if not (home / "ready").exists():
-        shutil.rmtree(home, ignore_errors=True)
+
+    def prepare(home: Path) -> None:
         venv.create(home, with_pip=True)
-        pip = (python, "-m", "pip", "-q", "--disable-pip-version-check", "--no-input")
+        pip = (home / "bin/python", "-m", "pip", "-q", "--disable-pip-version-check", "--no-input")
         run(*pip, "install", "-r", wanted)
-        (home / "ready").touch()
-    return python
+
+    name = named("clients-python", wanted.read_bytes(), sys.version.encode())
+    return prepared(name, prepare) / "bin/python"
 
 
 @pytest.fixture(scope="session")
@@ -54,14 +50,12 @@ def client_node() -> Path:
     """A folder that has the packages of package-lock.json, and the program."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node and npm are not installed")
-    lock = HERE / "package-lock.json"
-    home = kept("clients-node", lock.read_bytes())
-    if not (home / "ready").exists():
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
+
+    def prepare(home: Path) -> None:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(HERE / name, home / name)
         run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=home)
-        (home / "ready").touch()
+
+    home = prepared(named("clients-node", (HERE / "package-lock.json").read_bytes()), prepare)
     shutil.copy(HERE / "programs.mjs", home / "programs.mjs")
     return home
