@@ -470,8 +470,8 @@ side_by_side() { # DISTRIBUTION NAME BUDGET_S FOLDER...
   pytest_tier "${@:2}"
 }
 
-# Budgets in seconds, for two cores: 40 minutes together. The unit tier runs with asyncio's debug mode, the tiers with a
-# real daemon on the loop that the daemon runs on.
+# Budgets in seconds, for two cores: 40 minutes together. The unit tier runs with asyncio's debug
+# mode, the tiers with a real daemon on the loop that the daemon runs on.
 run_tier() {
   case $1 in
     lint) lint_tier ;;
