@@ -8,7 +8,7 @@ from typing import Any
 from tests.sim import overload as over
 from tests.sim.promises import promises
 from tests.sim.run import protection
-from tests.sim.sharing import floor_share, long_jobs, pushed_back, two_principals
+from tests.sim.sharing import floor_share, let_in, long_jobs, pushed_back, two_principals
 
 Values = Mapping[str, float]
 OPERATORS = {"≤": operator.le, "≥": operator.ge}
@@ -190,6 +190,13 @@ def _floor(profile: str) -> Bar:
     return Bar(f"{profile}, floor of 5 %", (Check("batch share", "≥", 0.047),), play)
 
 
+def _full(profile: str) -> Bar:
+    def play(seed: int, seconds: float, off: Collection[str]) -> Values:
+        return {"people let in": let_in(profile, seed, seconds=seconds, off=off)}
+
+    return Bar(f"{profile}, batch fills the queue", (Check("people let in", "≥", 0.99),), play)
+
+
 def _two(profile: str) -> Bar:
     def play(seed: int, seconds: float, off: Collection[str]) -> Values:
         return {"smaller ÷ equal share": two_principals(profile, seed, off=off)}
@@ -229,6 +236,7 @@ BARS = (
     *(_promises(profile, bursts) for profile in ("slots", "seats") for bursts in (True, False)),
     _pushed_back(),
     _floor("slots"),
+    _full("slots"),
     _two("slots"),
     _two("seats"),
 )

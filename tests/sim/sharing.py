@@ -8,15 +8,17 @@ from tests.sim.clients import Crowd
 from tests.sim.figures import Figures, measure, quantile
 from tests.sim.job import Job
 from tests.sim.profiles import PROFILES
-from tests.sim.run import standard
+from tests.sim.run import LONGEST_TOK, capacity_per_s, people_for, standard
 from tests.sim.variants import without
-from tests.sim.workload import CHAT, Ask
+from tests.sim.workload import CHAT, Ask, stream
 from tests.sim.world import SECOND, Box
 
 from onegate.admission.model import Resume
 from onegate.admission.records import queue_cost
 
 LONG = (4000, 1500)
+# All of the gate's queue; its largest request is a quarter of it.
+FULL_TOK = 4 * LONGEST_TOK
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,20 @@ def floor_share(profile: str, seed: int, *, seconds: float, off: Collection[str]
     box.backlog(2 * seats, lambda on_end: night(box, on_end))
     box.run_until(round(seconds * SECOND))
     return measure(box)
+
+
+def let_in(profile: str, seed: int, *, seconds: float, off: Collection[str] = ()) -> float:
+    """The part of people who are let in at once while more batch comes than the gate has room
+    for."""
+    machine = PROFILES[profile]()
+    setup = without(standard(machine).gate(max_queued_tok=FULL_TOK), off)
+    box = Box(setup.classes, {"m": machine}, setup.limits, check_every=0)
+    rate = 2 * capacity_per_s(machine)
+    night = stream(CHAT, seed, seconds=seconds, rate=rate, name="b", class_="batch")
+    Crowd(box).come([*people_for(machine, seed, seconds), *night])
+    box.run_until(round(seconds * SECOND))
+    persons = list(box.of_class("interactive"))
+    return sum(job.refusal is None for job in persons) / len(persons)
 
 
 def two_principals(

@@ -118,6 +118,7 @@ def frontier(
 _SEEN_IN = {
     "preempt": ("slots, exact", "seats, exact"),
     "floor": ("slots, floor of 5 %", "1 restart-only seats, constant chat, long jobs"),
+    "displacement": ("slots, batch fills the queue",),
     "fairness": ("slots, one with 10 × the requests", "seats, one with 10 × the requests"),
     "tickets": ("slots, hints, bursts over 0.6", "seats, hints, 1.3 all the time"),
     "prediction": ("slots, overload",),

@@ -297,6 +297,8 @@ class Book:
     def _displaced(self, rank: int, excess_tok: float, excess: int) -> tuple[int, ...]:
         """Who leaves so that so much is free: of the lowest class first, of whoever was served
         most, the newest. Nobody, if all of the lower classes would not be enough."""
+        if not self.limits.displaces:
+            return ()
         lower = [queue for queue in self.queues.values() if queue.spec.rank > rank]
         if sum(queue.queued_tok for queue in lower) < excess_tok:
             return ()

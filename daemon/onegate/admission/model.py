@@ -91,7 +91,8 @@ class GateLimits:
     work for a loaded one go first. Nobody is stopped for a request that probably starts within
     `preempt_delta_ns` anyway; of the tokens that a class has computed, `recompute_share` may be
     computed again. After `probe_after` refusals by prediction in a row one request is let in to
-    see. For who comes with a ticket all bounds are wider by `ticket_grace`.
+    see. For who comes with a ticket all bounds are wider by `ticket_grace`. With `displaces` who
+    waits below leaves for a newcomer that the bounds would keep out.
     """
 
     max_in_flight: int
@@ -104,6 +105,7 @@ class GateLimits:
     recompute_share: float = 0.15
     probe_after: int = 8
     ticket_grace: float = 0.25
+    displaces: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -425,6 +425,15 @@ def test_tokens_of_all_classes_count_and_lower_ones_leave(
     )
 
 
+def test_without_displacement_nobody_leaves(
+    crowded: Any, request_spec: Callable[..., Any], wait: Any
+) -> None:
+    book = crowded(max_queued_tok=100, displaces=False)
+    wait(book, request_spec(1, "batch", prompt_tok=50))
+    assert book.room("chat", "bob", 40) == ()
+    assert book.room("chat", "bob", 41).reason is Refused.TOKENS_FULL
+
+
 def test_requests_of_all_classes_count_and_lower_ones_leave(
     crowded: Any, request_spec: Callable[..., Any], wait: Any
 ) -> None:
