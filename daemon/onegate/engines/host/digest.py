@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 from onegate.engines.host.remembered import recall, remember
@@ -25,6 +26,16 @@ def weights_stamp(path: Path) -> Stamp:
         where = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
         found.append((file.name, *where))
     return tuple(found)
+
+
+def is_replaced(path: Path, stamp: Stamp) -> bool:
+    """Whether other weights are there than those that were loaded. No, where they cannot be looked
+    at: what is in memory goes on, and there is nothing to take its place."""
+    try:
+        return weights_stamp(path) != stamp
+    except OSError as error:
+        sys.stderr.write(f"the model's files cannot be looked at: {error}\n")
+        return False
 
 
 def weights_digest(path: Path, cache: Path | None) -> tuple[str, str]:

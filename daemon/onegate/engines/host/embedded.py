@@ -19,7 +19,7 @@ from onegate.engines.base import (
 from onegate.engines.host.again import Again, whole_text
 from onegate.engines.host.batch import Batch
 from onegate.engines.host.checks import check_min_tokens, check_params, check_plain_text
-from onegate.engines.host.digest import Stamp, weights_digest, weights_stamp
+from onegate.engines.host.digest import Stamp, is_replaced, weights_digest, weights_stamp
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
 from onegate.engines.host.forms import Forms
 from onegate.engines.host.grammar.nodes import Grammar
@@ -131,13 +131,7 @@ class EmbeddedEngine:
     def look_again(self) -> None:
         if self._loaded is None:
             return  # a load reads what is there by then
-        try:
-            replaced = weights_stamp(Path(self._settings.path)) != self._loaded.stamp
-        except OSError as error:
-            # What is in memory goes on, and there is nothing to take its place.
-            sys.stderr.write(f"the model's file cannot be looked at: {error}\n")
-            return
-        if replaced:
+        if is_replaced(Path(self._settings.path), self._loaded.stamp):
             self._pool = replace(self._pool, state=PoolState.LOADING, error=None)
 
     def load(self, model: str) -> None:

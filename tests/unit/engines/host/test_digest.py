@@ -4,7 +4,7 @@ import os
 import pytest
 
 from onegate.engines.host import digest
-from onegate.engines.host.digest import weights_digest, weights_stamp
+from onegate.engines.host.digest import is_replaced, weights_digest, weights_stamp
 
 
 @pytest.fixture
@@ -122,3 +122,15 @@ def test_without_a_cache_nothing_is_written(tmp_path, hashed):
     assert weights_digest(weights, None) == weights_digest(weights, None)
     assert len(hashed) == 2
     assert list(tmp_path.iterdir()) == [weights]
+
+
+def test_weights_that_cannot_be_looked_at_are_not_replaced(tmp_path, capsys):
+    weights = tmp_path / "m.gguf"
+    weights.write_bytes(b"a")
+    stamp = weights_stamp(weights)
+    assert not is_replaced(weights, stamp)
+    weights.write_bytes(b"another")
+    assert is_replaced(weights, stamp)
+    weights.unlink()
+    assert not is_replaced(weights, stamp)
+    assert "cannot be looked at" in capsys.readouterr().err

@@ -1,14 +1,13 @@
 """The TensorRT-LLM engine: one pool, batched continuously in processes of the library's own."""
 
 import os
-import sys
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from onegate.engines.base import EngineRequest, Feature, PoolInfo, PoolState
 from onegate.engines.host.checks import check_params, check_plain_text
-from onegate.engines.host.digest import weights_stamp
+from onegate.engines.host.digest import is_replaced
 from onegate.engines.host.engine import LoadFailed, Refusal, StepReport
 from onegate.engines.host.processes import MARK, kill, started_by
 from onegate.engines.host.prompts import PromptReader
@@ -81,13 +80,7 @@ class TrtLlmEngine:
     def look_again(self) -> None:
         if self._loaded is None:
             return  # a load reads what is there by then
-        try:
-            replaced = weights_stamp(Path(self._settings.path)) != self._loaded.stamp
-        except OSError as error:
-            # What is in memory goes on, and there is nothing to take its place.
-            sys.stderr.write(f"the model's files cannot be looked at: {error}\n")
-            return
-        if replaced:
+        if is_replaced(Path(self._settings.path), self._loaded.stamp):
             self._pool = replace(self._pool, state=PoolState.LOADING, error=None)
 
     def load(self, model: str) -> None:
