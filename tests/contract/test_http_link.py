@@ -266,6 +266,13 @@ async def test_a_document_without_end_is_not_kept(serve, link_to):
         await link.get("/", timeout_s=60.0)
 
 
+async def test_a_document_is_as_long_as_its_question_allows(serve, link_to):
+    link = link_to(f"http://127.0.0.1:{await serve(saying(HI))}")
+    assert await link.post("/", b"{}", max_bytes=2) == b"hi"
+    with pytest.raises(EngineMalformed, match="longer than 1 bytes"):
+        await link.post("/", b"{}", max_bytes=1)
+
+
 async def test_of_an_error_the_beginning_is_read_and_its_end_is_not_waited_for(
     serve, link_to, monkeypatch
 ):

@@ -21,6 +21,15 @@ def document(data: bytes, type: type[T]) -> T:
         raise EngineMalformed(f"the server's answer cannot be read: {short(str(error))}") from error
 
 
+def check_sparse(data: bytes, most: int) -> None:
+    """Raises EngineMalformed where JSON has more than `most` lists and objects.
+
+    What is long because of its numbers is read quickly; as many empty lists would take seconds.
+    """
+    if data.count(b"[") + data.count(b"{") > most:
+        raise EngineMalformed("the server's answer has more parts than were asked for")
+
+
 def encode(value: Any) -> bytes:
     """`value` as JSON."""
     return msgspec.json.encode(value)

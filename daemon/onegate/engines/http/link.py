@@ -31,7 +31,11 @@ from onegate.engines.http.documents import short
 
 # Of an error's text, which is read for one sentence.
 _MAX_ERROR_BYTES = 64 << 10
-_MAX_DOCUMENT_BYTES = 16 << 20
+# Of what a server says of itself, which is read every few seconds while everybody waits: the
+# densest JSON of this length takes a third of a second.
+_MAX_DOCUMENT_BYTES = 4 << 20
+# Of vectors, which somebody has asked for.
+MAX_VECTORS_BYTES = 16 << 20
 _PIECE_BYTES = 256 << 10
 _QUESTION_S = 10.0
 _MAX_RETRY_AFTER_S = 86_400
@@ -100,17 +104,31 @@ class HttpLink:
         """One small document."""
         return await self._whole("GET", path, None, timeout_s)
 
-    async def post(self, path: str, body: bytes, *, timeout_s: float = _QUESTION_S) -> bytes:
-        """One small document for one."""
-        return await self._whole("POST", path, body, timeout_s)
+    async def post(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        timeout_s: float = _QUESTION_S,
+        max_bytes: int = _MAX_DOCUMENT_BYTES,
+    ) -> bytes:
+        """One document for one, of `max_bytes` at most."""
+        return await self._whole("POST", path, body, timeout_s, max_bytes)
 
-    async def _whole(self, method: str, path: str, body: bytes | None, timeout_s: float) -> bytes:
+    async def _whole(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout_s: float,
+        max_bytes: int = _MAX_DOCUMENT_BYTES,
+    ) -> bytes:
         try:
             async with (
                 asyncio.timeout(timeout_s),
                 self.open(method, path, body) as response,
             ):
-                return await _read(response, _MAX_DOCUMENT_BYTES)
+                return await _read(response, max_bytes)
         except TimeoutError:
             raise EngineBroke(f"{path} was not answered within {timeout_s:g} s") from None
 

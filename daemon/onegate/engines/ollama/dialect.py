@@ -23,8 +23,8 @@ from onegate.engines.base import (
     TokenCount,
 )
 from onegate.engines.http.dialect import Call, Leaving, Watched
-from onegate.engines.http.documents import document, encode
-from onegate.engines.http.link import HttpLink, HttpStatus
+from onegate.engines.http.documents import check_sparse, document, encode
+from onegate.engines.http.link import MAX_VECTORS_BYTES, HttpLink, HttpStatus
 from onegate.engines.ollama.answer import AnswerReader
 from onegate.engines.ollama.canary import has_free_seat
 from onegate.engines.ollama.loads import was_cold
@@ -44,6 +44,8 @@ _UNNEEDED_NS = 30_000_000_000
 _UNLOAD_LOOKS = 100
 _UNLOAD_LOOK_S = 0.1
 _MAX_VECTOR = 65_536
+# Lists and objects beside the vectors.
+_SPARE_PARTS = 64
 
 
 class OllamaDialect:
@@ -141,9 +143,12 @@ class OllamaDialect:
             raise EngineRefused(f"{known.name} makes no embeddings", path="model", unsupported=True)
         body = {**pinned(known, self._keep_alive_s), "input": request.input}
         try:
-            data = await link.post(EMBED, encode(body), timeout_s=self._embed_s)
+            data = await link.post(
+                EMBED, encode(body), timeout_s=self._embed_s, max_bytes=MAX_VECTORS_BYTES
+            )
         except HttpStatus as status:
             raise refusal(status.status, status.body) from None
+        check_sparse(data, len(request.input) + _SPARE_PARTS)
         answer = document(data, EmbedAnswer)
         _check_vectors(answer.embeddings, len(request.input))
         return EmbedResult(

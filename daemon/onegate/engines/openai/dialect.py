@@ -20,8 +20,8 @@ from onegate.engines.base import (
     TokenCount,
 )
 from onegate.engines.http.dialect import Call, Leaving, Phase, Watched
-from onegate.engines.http.documents import document
-from onegate.engines.http.link import HttpLink, HttpStatus
+from onegate.engines.http.documents import check_sparse, document
+from onegate.engines.http.link import MAX_VECTORS_BYTES, HttpLink, HttpStatus
 from onegate.engines.openai.decoder import StreamDecoder
 from onegate.engines.openai.figures import Figures, figures, takes_priority
 from onegate.engines.openai.flavours import NONE, Flavour
@@ -45,6 +45,8 @@ _SELDOM_S = 2.0
 _OFTEN_S = 0.2
 _PRIORITY_AGAIN_NS = 60 * _NS_PER_S
 _EMBED_S = 120.0
+# Lists and objects beside the rows, each of which is an object with a list.
+_SPARE_PARTS = 64
 
 
 class OpenAiDialect:
@@ -169,7 +171,16 @@ class OpenAiDialect:
 
     async def embed(self, link: HttpLink, request: EmbedRequest) -> EmbedResult:
         body = {"model": request.model, "input": request.input, "encoding_format": "float"}
-        data = await self._ask(link, "/v1/embeddings", body, timeout_s=_EMBED_S)
+        try:
+            data = await link.post(
+                "/v1/embeddings",
+                msgspec.json.encode(body),
+                timeout_s=_EMBED_S,
+                max_bytes=MAX_VECTORS_BYTES,
+            )
+        except HttpStatus as status:
+            raise refusal_of(status.status, status.body, status.retry_after_ms) from status
+        check_sparse(data, 2 * len(request.input) + _SPARE_PARTS)
         found = document(data, Embedded)
         vectors: list[list[float] | None] = [None] * len(request.input)
         for row in found.data:
@@ -220,11 +231,9 @@ class OpenAiDialect:
     async def unload(self, link: HttpLink, model: str) -> None:
         raise EngineUnavailable("the server keeps its models: stop it to free their memory")
 
-    async def _ask(
-        self, link: HttpLink, path: str, body: dict[str, Any], *, timeout_s: float = 10.0
-    ) -> bytes:
+    async def _ask(self, link: HttpLink, path: str, body: dict[str, Any]) -> bytes:
         try:
-            return await link.post(path, msgspec.json.encode(body), timeout_s=timeout_s)
+            return await link.post(path, msgspec.json.encode(body))
         except HttpStatus as status:
             raise refusal_of(status.status, status.body, status.retry_after_ms) from status
 

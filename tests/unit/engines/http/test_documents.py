@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from onegate.engines.base import EngineMalformed
-from onegate.engines.http.documents import document, encode, short
+from onegate.engines.http.documents import check_sparse, document, encode, short
 
 
 class Shape(msgspec.Struct):
@@ -25,3 +25,9 @@ def test_somebody_elses_text_is_one_short_line():
     assert short("a\n\x1b[31mb\tc  d") == "a [31mb c d"
     assert short(b"\xff ok") == "\ufffd ok"
     assert len(short("x" * 10_000)) == 300
+
+
+def test_a_document_of_more_parts_than_it_may_have():
+    check_sparse(b'{"a": [[1], [2]]}', 4)
+    with pytest.raises(EngineMalformed, match="more parts"):
+        check_sparse(b'{"a": [[1], [2]]}', 3)

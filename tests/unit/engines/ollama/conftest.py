@@ -39,7 +39,7 @@ class FakeLink:
     async def get(self, path, *, timeout_s=0.0):
         return self._answer(path, None)
 
-    async def post(self, path, body, *, timeout_s=0.0):
+    async def post(self, path, body, *, timeout_s=0.0, max_bytes=0):
         return self._answer(path, json.loads(body))
 
     def _answer(self, path, body):

@@ -153,6 +153,9 @@ async def test_vectors_are_checked(dialect, link):
         link.documents["/api/embed"] = {"embeddings": wrong}
         with pytest.raises(EngineMalformed):
             await dialect.embed(link, ask)
+    link.documents["/api/embed"] = {"embeddings": [[1.0]] * 90}
+    with pytest.raises(EngineMalformed, match="more parts"):
+        await dialect.embed(link, ask)
     link.documents["/api/embed"] = failed(400, "input is too long")
     with pytest.raises(EngineRefused):
         await dialect.embed(link, ask)

@@ -15,7 +15,7 @@ class TableLink:
     async def get(self, path, *, timeout_s=0.0):
         return self._answer(path)
 
-    async def post(self, path, body, *, timeout_s=0.0):
+    async def post(self, path, body, *, timeout_s=0.0, max_bytes=0):
         self.asked.append((path, json.loads(body)))
         return self._answer(path)
 

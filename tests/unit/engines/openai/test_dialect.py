@@ -179,6 +179,7 @@ async def test_counting_renders_first_unless_it_is_raw():
         [],
         [{"index": 0, "embedding": [1.0]}],
         [{"index": 5, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}],
+        [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0]}] * 50,
     ],
 )
 async def test_vectors_that_are_not_those_asked_for(rows):
