@@ -25,7 +25,8 @@ class Allowance:
 
     def spent(self, chunk: EngineChunk) -> EngineChunk:
         """The piece, with the tokens that it may stand for."""
-        self._left_pieces -= 1
+        # A piece may show several tokens with their log-probabilities.
+        self._left_pieces -= max(1, len(chunk.logprobs or ()))
         self._left_chars -= len(chunk.text)
         if chunk.tool_call is not None:
             self._left_chars -= len(chunk.tool_call.function.arguments)

@@ -33,6 +33,9 @@ _DONE = b"[DONE]"
 # A server may close a tool call or a thought behind the last token that was allowed.
 _SPARE_TOK = 64
 _BYTES_PER_TOK = 4
+# An event has one choice, or one for each of some tokens. A line has room for as many empty ones as
+# take half a second to look at.
+_MAX_CHOICES = 64
 _REASONS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
@@ -106,6 +109,8 @@ class StreamDecoder:
                 yield Progress(prefilled_tok=progress.processed)
         if piece.usage is not None:
             self._usage = piece.usage
+        if len(piece.choices) > _MAX_CHOICES:
+            raise EngineMalformed(f"an event of the answer has {len(piece.choices)} choices")
         for choice in piece.choices:
             if choice.index != 0:
                 raise EngineMalformed("the engine gives several answers to one request")
@@ -140,8 +145,7 @@ class StreamDecoder:
         if text or (logprobs and not thought):
             yield self._chunk(text or "", ChunkKind.TEXT, logprobs)
         if delta is not None and delta.tool_calls:
-            for piece in delta.tool_calls:
-                yield from self._done_calls(self._calls.add(piece))
+            yield from self._done_calls(self._calls.add_all(delta.tool_calls))
             yield EngineChunk(n_tok=self._new_tok(), kind=ChunkKind.TOOL_CALL)
         if choice.finish_reason is not None and self._reason is None:
             self._reason = choice.finish_reason

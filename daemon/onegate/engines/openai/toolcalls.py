@@ -20,6 +20,12 @@ class ToolCalls:
         self._n_bytes = 0
         self._n_calls = 0
 
+    def add_all(self, pieces: list[CallPiece]) -> list[ToolCall]:
+        """The calls that the pieces of one event finish. Raises EngineMalformed."""
+        if len(pieces) > _MAX_CALLS:
+            raise EngineMalformed(f"an event has more than {_MAX_CALLS} pieces of tool calls")
+        return [call for piece in pieces for call in self.add(piece)]
+
     def add(self, piece: CallPiece) -> list[ToolCall]:
         """The call that this piece of another one finishes, if any. Raises EngineMalformed."""
         done = self.rest() if self._index not in (None, piece.index) else []

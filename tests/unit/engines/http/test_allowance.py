@@ -2,7 +2,7 @@ import pytest
 
 from onegate.engines.base import EngineChunk, EngineMalformed, Finished
 from onegate.engines.http.allowance import Allowance
-from onegate.protocol.content import FinishReason, FunctionCall, ToolCall, Usage
+from onegate.protocol.content import FinishReason, FunctionCall, TokenLogprob, ToolCall, Usage
 
 
 def end(output_tok):
@@ -33,3 +33,11 @@ def test_no_token_is_so_long():
         Allowance(100).spent(piece)
         with pytest.raises(EngineMalformed, match="beyond"):
             Allowance(4).spent(piece)
+
+
+def test_a_piece_of_many_tokens_is_as_many_pieces():
+    shown = [TokenLogprob(token="x", logprob=-1.0)] * 40
+    allowance = Allowance(1)
+    allowance.spent(EngineChunk(n_tok=1, text="x", logprobs=shown))
+    with pytest.raises(EngineMalformed, match="beyond"):
+        allowance.spent(EngineChunk(n_tok=0, logprobs=shown))

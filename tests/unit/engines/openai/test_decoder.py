@@ -156,3 +156,15 @@ def test_tool_calls():
     (call,) = [i.tool_call for i in items if isinstance(i, EngineChunk) and i.tool_call]
     assert (call.function.name, call.function.arguments) == ("f", "{}")
     assert items[-1].finish_reason is FinishReason.TOOL_CALLS
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": [{}] * 65},
+        delta(tool_calls=[{"index": 0, "function": {"name": "f"}}] * 257),
+    ],
+)
+def test_an_event_that_is_many_is_none(event):
+    with pytest.raises(EngineMalformed, match="event"):
+        decode(event)
