@@ -38,6 +38,8 @@ from onegate.protocol.content import Message, Tool
 from onegate.tasks import Tasks
 
 _NS_PER_MS = 1e6
+# What a model may put around one text, generously.
+_SPECIAL_TOK = 16
 
 
 class HttpEngine:
@@ -117,7 +119,13 @@ class HttpEngine:
         self._ready(request.model)
         async with self._guests.seat(request.model):
             self._ready(request.model)  # it may have gone meanwhile
-            return await self._dialect.embed(self._link, request)
+            result = await self._dialect.embed(self._link, request)
+        # It is charged to somebody, who can reckon what a text has at most: a token for each byte.
+        most_tok = sum(len(text.encode()) + _SPECIAL_TOK for text in request.input)
+        usage = result.usage
+        if usage.prompt_tok <= most_tok:
+            return result
+        return structs.replace(result, usage=structs.replace(usage, prompt_tok=most_tok))
 
     async def count(
         self,

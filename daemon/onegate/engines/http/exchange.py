@@ -19,6 +19,7 @@ from onegate.engines.base import (
     Finished,
     GenerateItem,
     PoolInfo,
+    Progress,
     Stopped,
 )
 from onegate.engines.http.allowance import Allowance
@@ -153,7 +154,12 @@ class Exchange:
             self._take(seat, item, allowance)
 
     def _take(self, seat: Seat, item: GenerateItem, allowance: Allowance) -> None:
-        now_ns = seat.moved_ns = monotonic_ns()
+        now_ns = monotonic_ns()
+        if not isinstance(item, Progress):
+            seat.moved_ns = now_ns
+        elif item.prefilled_tok > seat.prefilled_tok:
+            # A server that only repeats how far it is has stalled.
+            seat.moved_ns, seat.prefilled_tok = now_ns, item.prefilled_tok
         if isinstance(item, EngineChunk):
             if seat.phase is not Phase.DECODE:
                 seat.phase = Phase.DECODE

@@ -27,6 +27,7 @@ class Seat:
     since_ns: int
     moved_ns: int
     phase: Phase = Phase.SENT
+    prefilled_tok: int = 0
     task: asyncio.Task[None] | None = None
     stopped: bool = False
     answered: bool = False

@@ -13,6 +13,7 @@ from onegate.engines.base import (
     Finished,
     PoolInfo,
     PoolState,
+    Progress,
     Reservation,
 )
 from onegate.engines.http.dialect import Call, Overlong, Watched
@@ -71,7 +72,8 @@ class FakeLink:
 
 
 class FakeDecoder:
-    """`a` accepts, `f` finishes, `!` raises what the test wants; anything else is one token."""
+    """`a` accepts, `f` finishes, `!` raises what the test wants, `%5` says that five tokens of the
+    prompt are read; anything else is one token."""
 
     def __init__(self, dialect):
         self.dialect = dialect
@@ -82,6 +84,8 @@ class FakeDecoder:
         elif line == b"f":
             usage = Usage(prompt_tok=1, output_tok=1)
             yield Finished(finish_reason=FinishReason.STOP, usage=usage)
+        elif line.startswith(b"%"):
+            yield Progress(prefilled_tok=int(line[1:]))
         elif line == b"!":
             raise self.dialect.decoder_error
         else:
@@ -108,6 +112,7 @@ class FakeDialect:
         self.confirmed = []
         self.called = []
         self.embeds = self.most_embeds = 0
+        self.embed_tok = 1
         self.embed_go = asyncio.Event()
 
     async def probe(self, link):
@@ -142,7 +147,7 @@ class FakeDialect:
         self.most_embeds = max(self.most_embeds, self.embeds)
         await self.embed_go.wait()
         self.embeds -= 1
-        return EmbedResult(vectors=[[1.0]], usage=Usage(prompt_tok=1, output_tok=0))
+        return EmbedResult(vectors=[[1.0]], usage=Usage(prompt_tok=self.embed_tok, output_tok=0))
 
     async def load(self, link, model):
         raise EngineBroke("it does not load")

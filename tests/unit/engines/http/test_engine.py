@@ -262,3 +262,11 @@ async def test_stopped_and_never_started():
     assert world.engine.health().state == "stopped"
     with pytest.raises(EngineUnavailable, match="stopped"):
         await anext(world.generate())
+
+
+async def test_no_text_has_more_tokens_than_bytes(world):
+    world.dialect.embed_go.set()
+    for said, charged in ((9, 9), (10**9, 2 + 3 + 2 * 16)):
+        world.dialect.embed_tok = said
+        result = await world.engine.embed(EmbedRequest(id=1, model="m", input=["é", "abc"]))
+        assert result.usage.prompt_tok == charged

@@ -196,3 +196,19 @@ async def test_leaving_before_it_was_sent():
     await bench.exchange.aclose()
     assert bench.link.open_now == 0
     assert seat.left_ns is not None
+
+
+async def test_only_progress_that_goes_on_is_a_sign_of_life():
+    bench = Bench()
+    seat = bench.begin(b"a", b"%5")
+    await until(lambda: seat.prefilled_tok == 5)
+    moved_ns = seat.moved_ns
+    for line in (b"%5", b"%4"):
+        bench.link.lines.put_nowait(line)
+    await until(bench.link.lines.empty)
+    await until(lambda: len(seat.stream._items) == 4)
+    assert seat.moved_ns == moved_ns
+    bench.link.lines.put_nowait(b"%6")
+    await until(lambda: len(seat.stream._items) == 5)
+    assert seat.moved_ns > moved_ns
+    await bench.exchange.aclose()
