@@ -27,6 +27,8 @@ from onegate.protocol.content import (
 )
 
 _NS_PER_MS = 1e6
+# As many alternatives as a request can ask for.
+_MAX_TOP = 20
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
@@ -102,14 +104,18 @@ class AnswerReader:
         return EngineChunk(n_tok=n_tok, text=text, kind=kind, logprobs=logprobs)
 
     def _call(self, said: ToolCallSaid) -> EngineChunk:
-        arguments = bytes(said.function.arguments)
-        if not arguments.startswith(b"{"):
+        try:
+            # Nothing has looked into it so far.
+            arguments = bytes(said.function.arguments).decode()
+        except UnicodeDecodeError:
+            raise EngineMalformed("Ollama sent a tool call that is no UTF-8") from None
+        if not arguments.startswith("{"):
             raise EngineMalformed("Ollama sent a tool call whose arguments are no object")
         # Older servers give calls no id, and clients answer by one.
         id = said.id or f"call_{self._id}_{self._tool_calls}"
         self._tool_calls += 1
         self._said_tok += 1
-        function = FunctionCall(name=said.function.name, arguments=arguments.decode())
+        function = FunctionCall(name=said.function.name, arguments=arguments)
         return EngineChunk(
             n_tok=1, kind=ChunkKind.TOOL_CALL, tool_call=ToolCall(id=id, function=function)
         )
@@ -139,7 +145,8 @@ def _logprob(said: LogprobSaid) -> TokenLogprob:
     top = None
     if said.top_logprobs is not None:
         top = [
-            TopLogprob(token=one.token, logprob=_finite(one.logprob)) for one in said.top_logprobs
+            TopLogprob(token=one.token, logprob=_finite(one.logprob))
+            for one in said.top_logprobs[:_MAX_TOP]
         ]
     return TokenLogprob(token=said.token, logprob=_finite(said.logprob), top=top)
 

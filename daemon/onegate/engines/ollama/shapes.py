@@ -12,7 +12,9 @@ from msgspec import Meta
 Tokens = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Nanoseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Text = Annotated[str, Meta(max_length=4096)]
+# Names, digests and hosts are shown to people: none has a control character, which a terminal would
+# obey and a line of a list would end at.
+Text = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True):

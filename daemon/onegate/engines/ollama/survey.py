@@ -24,6 +24,10 @@ from onegate.engines.ollama.version import Version, parse_version
 # A stop string as /api/show prints it: quoted by Go's rules, of which Python's are a superset.
 _STOP = re.compile(r'^stop\s+("(?:[^"\\\n]|\\.)*")\s*$', re.MULTILINE)
 _CONTEXT = ".context_length"
+# They go out with each request. A model has some ten lines of parameters; what lies beyond these
+# bounds is no model's.
+_MAX_PARAMETERS_CHARS = 64 << 10
+_MAX_STOPS = 64
 
 
 async def version_of(link: HttpLink) -> Version:
@@ -65,9 +69,11 @@ async def facts(link: HttpLink, name: str, digest: str) -> Facts:
 
 
 def stops(parameters: str) -> tuple[str, ...]:
-    """The model's own stop strings out of the text of its parameters."""
-    found = []
-    for match in _STOP.finditer(parameters):
+    """The model's own stop strings out of the text of its parameters, 64 at most."""
+    found: list[str] = []
+    for match in _STOP.finditer(parameters[:_MAX_PARAMETERS_CHARS]):
+        if len(found) == _MAX_STOPS:
+            break
         try:
             value = ast.literal_eval(match[1])
         except (ValueError, SyntaxError):

@@ -199,3 +199,17 @@ def test_the_host_of_an_answer_is_told_and_may_end_it():
     answer = reader(Ear(refuses=True))
     with pytest.raises(EngineBroke):
         read(answer, chat("a", remote_host="x"))
+
+
+def test_a_tool_call_that_is_no_utf8_is_malformed():
+    line = b'{"message":{"tool_calls":[{"function":{"name":"f","arguments":{"a":"\xff"}}}]}}'
+    with pytest.raises(EngineMalformed, match="UTF-8"):
+        read(reader(), line)
+
+
+def test_more_alternatives_than_anybody_asks_for_are_left_out():
+    one = {"token": "a", "logprob": -1.0}
+    (_, chunk) = read(
+        reader(logprobs=True), chat("a", logprobs=[one | {"top_logprobs": [one] * 50}])
+    )
+    assert len(chunk.logprobs[0].top) == 20

@@ -4,7 +4,14 @@ import pytest
 
 from onegate.engines.base import EngineMalformed
 from onegate.engines.http.documents import document
-from onegate.engines.ollama.shapes import Line, Loaded, PsAnswer, ShowAnswer, TagsAnswer
+from onegate.engines.ollama.shapes import (
+    Line,
+    Loaded,
+    PsAnswer,
+    ShowAnswer,
+    TagsAnswer,
+    VersionAnswer,
+)
 
 
 def test_unknown_fields_are_skipped():
@@ -27,6 +34,10 @@ def test_what_is_zero_is_left_out():
         (b'{"name":"a","size":-1}', Loaded),
         (b'{"name":"a","size_vram":1e30}', Loaded),
         (b'{"name":"' + b"x" * 5000 + b'"}', Loaded),
+        (b'{"name":"a\\nb"}', Loaded),
+        (b'{"models":[{"name":"a\\u001b[2J"}]}', TagsAnswer),
+        (b'{"models":[{"name":"a","digest":"d\\u009b"}]}', TagsAnswer),
+        (b'{"version":"1.2.3\\n"}', VersionAnswer),
         (b'{"eval_count":4294967296}', Line),
         (b'{"message":{"tool_calls":[{"function":{"name":""}}]}}', Line),
         (b'{"capabilities":"all"}', ShowAnswer),

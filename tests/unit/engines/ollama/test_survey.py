@@ -31,3 +31,8 @@ def test_what_is_no_stop_string(text):
 )
 def test_the_context_that_it_was_trained_for(info, tok):
     assert trained_tok({key: msgspec.Raw(value) for key, value in info.items()}) == tok
+
+
+def test_there_is_an_end_of_stop_strings():
+    assert stops("".join(f'stop "{i}"\n' for i in range(200))) == tuple(map(str, range(64)))
+    assert stops("x" * (64 << 10) + '\nstop "far"') == ()
