@@ -200,12 +200,14 @@ def _images(message: Message, at: str, pool: PoolInfo) -> list[str]:
     return [base64.b64encode(image.data).decode("ascii") for image in images]
 
 
-def _arguments(call: Any, at: str) -> dict[str, Any]:
+def _arguments(call: Any, at: str) -> msgspec.Raw:
+    text = call.function.arguments or "{}"
     try:
-        found = msgspec.json.decode(call.function.arguments or "{}", type=dict[str, Any])
+        msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
         raise EngineRefused("the arguments of a call are one JSON object", path=at) from error
-    return found
+    # As they came: what is nested just deeply enough to be read is too deep to be written anew.
+    return msgspec.Raw(text.encode())
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

@@ -158,6 +158,23 @@ def test_tools_that_must_not_be_called_are_left_out():
     assert "tools" not in posted(prompt="x", tools=tools, tool_choice="none")[1]
 
 
+def test_arguments_go_out_as_deep_as_they_can_be_read():
+    known = known_of()
+    pool = pool_of(known, parse_version("0.33.0"), penalties=True, boundary="local")
+    outcomes = []
+    for depth in range(500, 1050):
+        arguments = '{"a":' * depth + "1" + "}" * depth
+        call = ToolCall(id="c", function=FunctionCall(name="f", arguments=arguments))
+        turns = [Message(role="assistant", tool_calls=[call])]
+        asked = EngineRequest(id=1, model="m", max_tokens=9, messages=turns)
+        try:
+            outcomes.append(arguments.encode() in call_of(asked, pool, known, None).body)
+        except EngineRefused:
+            outcomes.append(False)
+    assert outcomes[0]
+    assert not outcomes[-1]
+
+
 @pytest.mark.parametrize("arguments", ["[1]", "no", '"text"', "[" * 100_000])
 def test_arguments_that_are_no_object(arguments):
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments=arguments))
