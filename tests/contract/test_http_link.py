@@ -250,8 +250,14 @@ async def test_provisional_answers_without_end_have_one(serve, link_to):
 
     link = link_to(f"http://127.0.0.1:{await serve(answer)}")
     async with asyncio.timeout(20):
-        with pytest.raises(EngineBroke, match="not answered within"):
-            await link.get("/", timeout_s=0.5)
+        with pytest.raises(EngineMalformed, match="before the answer"):
+            await link.get("/", timeout_s=60.0)
+
+
+async def test_a_thousand_provisional_answers_are_waited_for(serve, link_to):
+    hints = b"HTTP/1.1 102 Processing\r\n\r\n" * 1000
+    link = link_to(f"http://127.0.0.1:{await serve(saying(hints, HI))}")
+    assert await link.get("/") == b"hi"
 
 
 async def test_a_document_without_end_is_not_kept(serve, link_to):

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 
 from onegate.clock import wall_ms
 from onegate.engines.base import (
@@ -38,6 +38,8 @@ _MAX_DOCUMENT_BYTES = 4 << 20
 MAX_VECTORS_BYTES = 16 << 20
 _PIECE_BYTES = 256 << 10
 _QUESTION_S = 10.0
+# "I am still at it", every few seconds while a prompt is read.
+_MAX_ANNOUNCEMENTS = 1000
 _MAX_RETRY_AFTER_S = 86_400
 _DATE = "%a, %d %b %Y %H:%M:%S GMT"
 # What failed here, or found the queue of a Unix socket full, says nothing of whether the server
@@ -182,6 +184,7 @@ class HttpLink:
                 connector=self._connector(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                response_class=_Response,
                 auto_decompress=False,
                 trust_env=False,
             )
@@ -262,6 +265,27 @@ class HttpLink:
                 body = b""  # the status says enough
             retry = retry_after_ms(response.headers.get("Retry-After", ""), wall_ms())
             raise HttpStatus(response.status, body, retry)
+
+
+class _Response(aiohttp.ClientResponse):
+    """Ends a server that only announces an answer. aiohttp waits for the answer behind any number
+    of announcements, and has no time for anybody else where they come in a flood."""
+
+    async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        assert protocol is not None
+        read, left = protocol.read, _MAX_ANNOUNCEMENTS + 1
+
+        async def bounded() -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise BadHttpMessage(f"more than {_MAX_ANNOUNCEMENTS} answers before the answer")
+            return await read()
+
+        # No connection is used twice, so this is the only answer that it reads.
+        protocol.read = bounded  # type: ignore[method-assign]
+        return await super().start(connection)
 
 
 class Answer:
