@@ -40,12 +40,20 @@ class Refusal:
     content_type: str = "application/json; charset=utf-8"
 
 
-class TextWriter(Protocol):
-    """Writes one answer. Made by the dialect with the request, used for one answer only."""
+class Frame(Protocol):
+    """What goes around an answer, whoever writes it."""
 
     content_type: str  # of a stream
     document_type: str  # of a whole answer
     padding: bytes  # says nothing, and may be sent before anything else, any number of times
+
+    def broken(self, no: No) -> bytes:
+        """The end of an answer that did not finish: what every client takes for an error. For a
+        whole one it is the document, since there is none but after padding."""
+
+
+class TextWriter(Frame, Protocol):
+    """Writes one answer. Made by the dialect with the request, used for one answer only."""
 
     def chunk(self, chunk: Chunk) -> bytes:
         """What a stream says for a piece; empty where it says nothing."""
@@ -53,11 +61,8 @@ class TextWriter(Protocol):
     def end(self, reply: Reply) -> bytes:
         """The end of a stream that finished."""
 
-    def broken(self, no: No) -> bytes:
-        """The end of a stream that did not: what every client takes for an error."""
-
     def whole(self, reply: Reply) -> bytes:
-        """The answer in one document. A failure after padding is `broken` here too."""
+        """The answer in one document."""
 
 
 class EmbedWriter(Protocol):

@@ -13,7 +13,7 @@ from typing import Self
 from aiohttp import web
 
 from onegate.tasks import Tasks
-from onegate_ollama_proxy.answer import No, TextWriter
+from onegate_ollama_proxy.answer import Frame, No
 from onegate_ollama_proxy.refused import Refused
 
 # Far below every client's and every middle box's patience, and nothing in bytes.
@@ -27,14 +27,14 @@ class Answering:
     def __init__(
         self,
         request: web.BaseRequest,
-        writer: TextWriter,
+        frame: Frame,
         *,
         stream: bool,
         pad_after_s: float | None,
         tasks: Tasks,
     ) -> None:
         self._request = request
-        self._writer = writer
+        self._frame = frame
         self._stream = stream
         self._pad_after_s = pad_after_s
         self._tasks = tasks
@@ -74,24 +74,30 @@ class Answering:
         """The last piece, or the whole answer."""
         await self._stop_padding()
         if self._response is None and not self._stream:
-            headers = {"Content-Type": self._writer.document_type}
+            headers = {"Content-Type": self._frame.document_type}
             return web.Response(body=data, headers=headers)
         response = await self._open()
         await response.write_eof(data)
         return response
+
+    async def take(self) -> web.StreamResponse | None:
+        """The answer where it has begun, for somebody else to write on: nothing is padded from now
+        on."""
+        await self._stop_padding()
+        return self._response
 
     async def fail(self, no: No) -> web.StreamResponse:
         """The end of an answer that has begun. Raises Refused for one that has not."""
         await self._stop_padding()
         if self._response is None:
             raise Refused(no)
-        await self._response.write_eof(self._writer.broken(no))
+        await self._response.write_eof(self._frame.broken(no))
         return self._response
 
     async def _open(self) -> web.StreamResponse:
         if self._response is None:
-            writer = self._writer
-            kind = writer.content_type if self._stream else writer.document_type
+            frame = self._frame
+            kind = frame.content_type if self._stream else frame.document_type
             response = web.StreamResponse(headers={"Content-Type": kind})
             await response.prepare(self._request)
             self._response = response
@@ -105,7 +111,7 @@ class Answering:
         try:
             response = await self._open()
             while not self._enough.is_set():
-                await response.write(self._writer.padding)
+                await response.write(self._frame.padding)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PAD_EVERY_S):
                         await self._enough.wait()
@@ -117,8 +123,9 @@ class Answering:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        padding, self._padding = self._padding, None
-        if padding is not None:
-            # Never cut off in the middle of a header.
+        if self._padding is not None:
+            # Never cut off in the middle of a header. Whoever is cancelled here leaves it to the
+            # next one to wait.
             self._enough.set()
-            await asyncio.wait([padding])
+            await asyncio.wait([self._padding])
+            self._padding = None

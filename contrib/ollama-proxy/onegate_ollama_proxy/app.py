@@ -80,7 +80,7 @@ class App:
         self._bodies = bodies
         self._inference = Inference(config, boundary=boundary, bodies=bodies, tasks=self._tasks)
         leased = (
-            Leased(kind, self._upstream, boundary=boundary, config=config)
+            Leased(kind, self._upstream, boundary=boundary, config=config, tasks=self._tasks)
             for kind in (RESPONSES, MESSAGES)
         )
         self._routes = Routes(
@@ -151,15 +151,14 @@ class App:
         try:
             return await self._routed(request, connection, told)
         except (OnegateError, BadAsk, Refused) as error:
+            self._check_unsaid(request, error)
             no = no_of(error, told.class_)
         except ConnectionError:
             raise  # the client has gone: the server underneath ends the connection
         except Exception as error:
             # A bug of ours must not be taken for an answer, and must not end the others'.
+            self._check_unsaid(request, error)
             self._crashed(f"{request.method} {request.path}", error)
-            if request.writer.output_size:
-                _cut(request)  # something has been said, and nothing must end it cleanly
-                raise
             no = No(reason=Reason.ENGINE_FAILED, status=500, sentence=_BUG)
         told.reason = str(no.reason)
         refusal = refusal_of(request.path, no)
@@ -168,6 +167,14 @@ class App:
             body=refusal.body,
             headers={"Content-Type": refusal.content_type} | retry_headers(no),
         )
+
+    def _check_unsaid(self, request: Request, error: Exception) -> None:
+        """Where something has been said, a second answer behind it would be read as that to the
+        next request, and nothing must end it cleanly. Raises `error` there."""
+        if request.writer.output_size:
+            self._crashed(f"{request.method} {request.path}", error)
+            _cut(request)
+            raise error
 
     async def _routed(
         self, request: Request, connection: Connection, told: Told

@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from onegate import AsyncClient
 from onegate.client.aio import AsyncLease
+from onegate.client.errors import OnegateError
 from onegate.protocol.errors import Reason
 from onegate.protocol.messages import ClassLimits, Welcome
 from onegate.tasks import Tasks
 from onegate_ollama_proxy.answer import No
+from onegate_ollama_proxy.answering import Answering
 from onegate_ollama_proxy.boundary import Boundary
 from onegate_ollama_proxy.caller import Caller
 from onegate_ollama_proxy.config import Config
@@ -26,7 +29,7 @@ from onegate_ollama_proxy.fit import served_model
 from onegate_ollama_proxy.inference import ttft_timeout_s
 from onegate_ollama_proxy.no import no_of
 from onegate_ollama_proxy.refused import Refused, no
-from onegate_ollama_proxy.relay import relay
+from onegate_ollama_proxy.relay import SSE, relay
 from onegate_ollama_proxy.told import Told
 from onegate_ollama_proxy.upstream import Upstream
 
@@ -38,6 +41,8 @@ _IMAGE_TOK = 1024
 # Of the context; the rest is left for an answer, however long the prompt was guessed to be.
 _MOST_PROMPT = 0.75
 _MAX_DEPTH = 64
+# A comment, which every reader of events skips.
+_PADDING = b": waiting\n\n"
 _NO_OLLAMA = (
     "this route is Ollama's own, and no Ollama is behind this address: use /v1/chat/completions"
 )
@@ -46,12 +51,13 @@ _NO_OLLAMA = (
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One of the routes. `bound` is its field for the longest answer, `ends` the types of the
-    events after which a stream is whole."""
+    events after which a stream is whole; `event` and `document` are an error in either form."""
 
     path: str
     bound: str
     ends: frozenset[str]
-    in_band: Callable[[No], bytes]
+    event: Callable[[No], bytes]
+    document: Callable[[No], bytes]
 
 
 RESPONSES = Kind(
@@ -59,8 +65,15 @@ RESPONSES = Kind(
     "max_output_tokens",
     frozenset({"response.completed", "response.incomplete", "response.failed", "error"}),
     openai.event,
+    openai.error,
 )
-MESSAGES = Kind("/v1/messages", "max_tokens", frozenset({"message_stop", "error"}), anthropic.event)
+MESSAGES = Kind(
+    "/v1/messages",
+    "max_tokens",
+    frozenset({"message_stop", "error"}),
+    anthropic.event,
+    anthropic.error,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +86,35 @@ class Work:
     body: bytes
 
 
+class LeasedFrame:
+    """What goes around an answer of one of the routes, which Ollama writes."""
+
+    content_type = SSE
+    document_type = "application/json; charset=utf-8"
+
+    def __init__(self, kind: Kind, *, stream: bool) -> None:
+        self.padding = _PADDING if stream else b" "
+        self.broken = kind.event if stream else kind.document
+
+
 class Leased:
     """Carries requests of one kind to `upstream`; without one there is nobody to carry them to."""
 
     def __init__(
-        self, kind: Kind, upstream: Upstream | None, *, boundary: Boundary, config: Config
+        self,
+        kind: Kind,
+        upstream: Upstream | None,
+        *,
+        boundary: Boundary,
+        config: Config,
+        tasks: Tasks,
     ) -> None:
         self._kind = kind
         self._upstream = upstream
         self._boundary = boundary
         self._aliases = config.models
         self._waiting = config.waiting
+        self._tasks = tasks
 
     @property
     def path(self) -> str:
@@ -108,15 +139,40 @@ class Leased:
         await self._boundary.check(work.model, tool_types(fields))
         if work.max_tok < (fields.get(self._kind.bound) or 0):
             told.notices.append(f"the answer is bounded by {work.max_tok} tokens")
-        limits = client.welcome.limits.classes[told.class_]
+        stream = fields.get("stream") is True
+        async with Answering(
+            request,
+            LeasedFrame(self._kind, stream=stream),
+            stream=stream,
+            pad_after_s=self._waiting(told.class_).pad_after_s,
+            tasks=self._tasks,
+        ) as answering:
+            try:
+                return await self._granted(request, client, work, told.class_, answering)
+            except (OnegateError, Refused) as error:
+                why = no_of(error, told.class_)
+                told.reason = str(why.reason)
+                return await answering.fail(why)
+
+    async def _granted(
+        self,
+        request: web.BaseRequest,
+        client: AsyncClient,
+        work: Work,
+        class_: str,
+        answering: Answering,
+    ) -> web.StreamResponse:
+        """Carried once the gate lets it. Raises while nothing has been said but padding."""
+        assert self._upstream is not None
+        limits = client.welcome.limits.classes[class_]
         async with client.lease(
             work.prompt_tok,
             work.max_tok,
             model=work.model,
-            class_=told.class_,
-            ttft_timeout=ttft_timeout_s(self._waiting(told.class_), limits),
+            class_=class_,
+            ttft_timeout=ttft_timeout_s(self._waiting(class_), limits),
         ) as held:
-            return await self._carry(request, self._upstream, held, work)
+            return await self._carry(request, self._upstream, held, work, answering)
 
     def _work(self, fields: dict[str, Any], welcome: Welcome, class_: str) -> Work:
         found = served_model(fields["model"], welcome.models, self._aliases)
@@ -131,7 +187,12 @@ class Leased:
         return Work(found.model, prompt_tok, max_tok, body)
 
     async def _carry(
-        self, request: web.BaseRequest, upstream: Upstream, held: AsyncLease, work: Work
+        self,
+        request: web.BaseRequest,
+        upstream: Upstream,
+        held: AsyncLease,
+        work: Work,
+        answering: Answering,
     ) -> web.StreamResponse:
         ear = LeasedEar(self._kind.ends)
         taken = _Taken(held, ear)
@@ -141,18 +202,23 @@ class Leased:
                 said = await relay(
                     request,
                     upstream,
-                    in_band=lambda otherwise: self._kind.in_band(taken.why or otherwise),
+                    in_band=lambda otherwise: self._kind.event(taken.why or otherwise),
                     body=work.body,
                     ear=ear,
+                    answering=answering,
                 )
-        except TimeoutError:
+        except (TimeoutError, Refused):
             if taken.why is None:
                 raise
             raise Refused(taken.why) from None
         finally:
             await taken.aclose()
         if taken.why is None:
-            await held.settle(ear.usage())
+            try:
+                await held.settle(ear.usage())
+            except OnegateError as error:
+                # The answer is whole all the same, and nothing may be said behind it.
+                _log.warning("the use of a lease could not be told: %s", error)
         return said
 
 

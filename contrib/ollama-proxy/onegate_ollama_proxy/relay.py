@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.answer import No
+from onegate_ollama_proxy.answering import Answering
 from onegate_ollama_proxy.refused import Refused, no, no_of_upstream
 from onegate_ollama_proxy.upstream import Upstream, UpstreamBroke, UpstreamError
 
@@ -30,8 +32,21 @@ ANSWER_HEADERS = ("Content-Type", "Content-Disposition", "Retry-After", "request
 # The server underneath unpacks these, whatever the header still says.
 _UNPACKED = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
 
+_MAX_ERROR_BYTES = 64 << 10
+
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+
+
+class _Said(msgspec.Struct):
+    error: str | _Error
+
+
+_read_error = msgspec.json.Decoder(_Said)
 
 
 class Ear(Protocol):
@@ -75,13 +90,14 @@ async def relay(
     in_band: Callable[[No], bytes],
     body: bytes | None = None,
     ear: Ear | None = None,
+    answering: Answering | None = None,
 ) -> web.StreamResponse:
     """Carry `request` to Ollama, with `body` instead of its own where one is given.
 
     `in_band` makes the error that goes behind what is already said, as it is written in a stream
     of the answer's kind. An answer that can't be ended by one, since it stands in the middle of a
-    line or is no stream, is cut: nothing that failed ends cleanly. Raises Refused while nothing
-    has been said yet.
+    line or is no stream, is cut: nothing that failed ends cleanly. Where `answering` has begun to
+    pad, the answer goes on behind that. Raises Refused while nothing but padding has been said.
     """
     check_encoding(request)
     headers = forwarded(request.headers)
@@ -93,7 +109,7 @@ async def relay(
             headers["Content-Length"] = str(request.content_length)
     try:
         async with upstream.open(request.method, request.raw_path, sent, headers) as answer:
-            return await _back(request, answer, in_band, ear)
+            return await _back(request, answer, in_band, ear, answering)
     except UpstreamError as error:
         raise Refused(no_of_upstream(error)) from error
 
@@ -113,18 +129,16 @@ async def _back(
     answer: aiohttp.ClientResponse,
     in_band: Callable[[No], bytes],
     ear: Ear | None,
+    answering: Answering | None,
 ) -> web.StreamResponse:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    said = web.StreamResponse(status=answer.status)
-    said.headers.update(
-        {name: answer.headers[name] for name in ANSWER_HEADERS if name in answer.headers}
-    )
-    # A stream may get one more line than Ollama wrote, and so has no length.
-    if kind not in (NDJSON, SSE) and answer.content_length is not None:
-        said.content_length = answer.content_length
+    begun = None if answering is None else await answering.take()
     if ear is not None:
         ear.begin(answer, is_stream=kind in (NDJSON, SSE))
-    await said.prepare(request)
+    if begun is not None and (answer.status != 200 or kind != begun.content_type):
+        # It can't be given as it is behind a status of 200 and other bytes.
+        raise Refused(await _told(answer))
+    said = begun or await _begin(request, answer, kind)
     end = _End(kind)
     wrong: No | None = None
     try:
@@ -144,6 +158,42 @@ async def _back(
         await said.write(in_band(wrong))
     await said.write_eof()
     return said
+
+
+async def _begin(
+    request: web.BaseRequest, answer: aiohttp.ClientResponse, kind: str
+) -> web.StreamResponse:
+    said = web.StreamResponse(status=answer.status)
+    said.headers.update(
+        {name: answer.headers[name] for name in ANSWER_HEADERS if name in answer.headers}
+    )
+    # A stream may get one more line than Ollama wrote, and so has no length.
+    if kind not in (NDJSON, SSE) and answer.content_length is not None:
+        said.content_length = answer.content_length
+    await said.prepare(request)
+    return said
+
+
+async def _told(answer: aiohttp.ClientResponse) -> No:
+    """An error of Ollama's in its own words, for where its status can't be passed on."""
+    data = bytearray()
+    async for piece in Upstream.pieces(answer):
+        data += piece
+        if len(data) > _MAX_ERROR_BYTES:
+            break
+    sentence = told_error(bytes(data)) or f"Ollama answered with status {answer.status}"
+    reason = Reason.INVALID if 400 <= answer.status < 500 else Reason.ENGINE_FAILED
+    status = answer.status if answer.status >= 400 else 502
+    return No(reason=reason, status=status, sentence=sentence)
+
+
+def told_error(document: bytes) -> str | None:
+    """The sentence in an error document of any of the three APIs; None where there is none."""
+    try:
+        error = _read_error.decode(document).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return (error if isinstance(error, str) else error.message) or None
 
 
 class _End:

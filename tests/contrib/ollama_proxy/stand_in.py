@@ -87,6 +87,9 @@ class StandIn:
                 return web.Response()
             case "/api/me":
                 return web.json_response({"name": "somebody"})
+            case "/v1/responses" | "/v1/messages" if self.fault == "refused":
+                error = {"message": "bad input", "type": "invalid_request_error"}
+                return web.json_response({"error": error}, status=400)
             case "/v1/responses":
                 return await self._responses(request, json.loads(seen.body))
             case "/v1/messages":
@@ -174,9 +177,6 @@ class StandIn:
         item["content"] = [part]
         usage = {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}
         whole = head | {"status": "completed", "output": [item], "usage": usage}
-        if self.fault == "refused":
-            error = {"message": "bad input", "type": "invalid_request_error"}
-            return web.json_response({"error": error}, status=400)
         if not body.get("stream"):
             return web.json_response(whole)
         at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}

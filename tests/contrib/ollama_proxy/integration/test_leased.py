@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -55,6 +56,16 @@ def stand_in() -> Iterator[StandIn]:
 def rig(stand_in, tmp_path_factory, timeout_factor) -> Iterator[Rig]:
     directory = tmp_path_factory.mktemp("leased")
     with proxied(directory, GATE, 60 * timeout_factor, upstream=stand_in.url) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def padded(stand_in, tmp_path_factory, timeout_factor) -> Iterator[Rig]:
+    """One whose clients hang up where nothing comes; `batch` is refused early instead."""
+    directory = tmp_path_factory.mktemp("padded")
+    gate = GATE.replace("safety_timeout_s = 2", "safety_timeout_s = 20")
+    more = "[class.interactive]\npad_after_s = 0.2\n"
+    with proxied(directory, gate, 60 * timeout_factor, upstream=stand_in.url, more=more) as found:
         yield found
 
 
@@ -196,6 +207,89 @@ async def test_what_is_not_carried(rig, stand_in, session, path, given, status):
     assert found == status
     assert json.loads(said)["error"]["message"]
     assert stand_in.asked(path) == []
+
+
+@asynccontextmanager
+async def seat_taken(rig) -> AsyncIterator[AsyncClient]:
+    """Whoever asks in here waits."""
+    async with AsyncClient(rig.daemon.socket) as gate:
+        prompt = "a story [[tokens:2000]] [[step-ms:100]]"
+        async with gate.stream(prompt, max_tokens=100) as running:
+            async for _ in running:
+                yield gate
+                break
+
+
+def told(said: str, stream: bool) -> str:
+    """The sentence of an error at the end of an answer."""
+    document = said.rpartition("data: ")[2] if stream else said
+    return json.loads(document)["error"]["message"]
+
+
+@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_wait_for_the_turn_is_padded(padded, session, path, stream):
+    body = KINDS[path] | {"stream": stream}
+    async with seat_taken(padded) as gate:
+        # Its headers are there, and it still waits.
+        answer = await session.post(padded.url + path, json=body)
+        assert (await gate.status()).gate.queued == 1
+    said = (await answer.read()).decode()
+    assert answer.status == 200
+    assert said.startswith(": waiting\n\n" if stream else " ")
+    assert answer.content_type == ("text/event-stream" if stream else "application/json")
+    if stream:
+        assert said.rstrip().rpartition("data: ")[2].startswith('{"type": "')
+        assert "error" not in said
+    else:
+        assert json.loads(said)["id"]
+    await idle(padded)
+
+
+@pytest.mark.parametrize("path", KINDS)
+async def test_a_silent_ollama_is_padded_too_and_leaving_ends_it(padded, stand_in, session, path):
+    stand_in.fault = "silent"
+    async with session.post(padded.url + path, json=KINDS[path]) as answer:
+        assert answer.status == 200
+        assert await answer.content.readline() == b": waiting\n"
+        answer.close()
+    await idle(padded)
+    while not stand_in.asked(path)[0].left:  # noqa: ASYNC110  it happens in the stand-in
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_fails_behind_padding_is_said_in_the_answer(
+    padded, stand_in, session, path, stream
+):
+    body = KINDS[path] | {"stream": stream}
+    async with seat_taken(padded):
+        stand_in.fault = "refused"
+        refused = await session.post(padded.url + path, json=body)
+    said = (await refused.read()).decode()
+    assert (refused.status, told(said, stream)) == (200, "bad input")
+    async with seat_taken(padded):
+        ended = await session.post(padded.url + path, json=body)
+        with Client(padded.daemon.socket) as admin:
+            (waiting,) = (one for one in admin.requests() if one.state == "queued")
+            admin.cancel_any(waiting.rid)
+    said = (await ended.read()).decode()
+    assert ended.status == 200
+    assert told(said, stream)
+    assert len(stand_in.asked(path)) == 1
+    await idle(padded)
+
+
+async def test_what_is_not_to_wait_is_not_padded(padded, session):
+    async with seat_taken(padded):
+        headers = {"X-Onegate-Class": "batch"}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await session.post(
+                    padded.url + "/v1/messages", json=KINDS["/v1/messages"], headers=headers
+                )
+    await idle(padded)
 
 
 async def test_without_an_ollama_it_says_so(tmp_path, timeout_factor, session):

@@ -137,3 +137,44 @@ async def test_a_client_that_goes_while_it_is_padded(asked: Any, tasks: Tasks) -
     one.written.broken = True
     async with answering(one, tasks, pad_after_s=0.0):
         await one.written.until_tried(1)
+
+
+async def test_who_takes_it_writes_alone(
+    asked: Any, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAD_EVERY_S", 0.0)
+    async with answering(asked(), tasks) as answer:
+        assert await answer.take() is None
+    one = asked()
+    async with answering(one, tasks, pad_after_s=0.0) as answer:
+        await one.written.until_tried(2)
+        response = await answer.take()
+        assert response is not None
+        padded = one.written.body
+        await asyncio.sleep(0.01)
+        await response.write_eof(b"end")
+    assert one.written.body == padded + b"end"
+
+
+async def test_who_is_cancelled_while_the_padding_ends_leaves_no_second_writer(
+    asked: Any, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = asked()
+    goes_on = asyncio.Event()
+    written = one.written.write
+
+    async def slow(chunk: Any) -> None:
+        await written(chunk)
+        if chunk == b" ":
+            await goes_on.wait()
+
+    monkeypatch.setattr(one.written, "write", slow)
+    async with answering(one, tasks, pad_after_s=0.0) as answer:
+        await one.written.until_tried(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await answer.take()
+        asyncio.get_running_loop().call_later(0.01, goes_on.set)
+        await answer.fail(NO)
+        assert len(tasks) == 0
+    assert one.written.body == b" broken: it broke"

@@ -173,6 +173,23 @@ async def test_a_bug_in_mid_answer_does_not_end_it_cleanly(asked: Any) -> None:
     assert not rig.one.written.ended
 
 
+@pytest.mark.parametrize("error", [Unavailable("gone"), Refused(no(Reason.INVALID, "sorry"))])
+async def test_nothing_is_answered_twice(asked: Any, error: Exception) -> None:
+    """The second answer would be taken for that to the connection's next request."""
+
+    async def both(request: web.BaseRequest) -> Any:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write_eof(b"whole")
+        raise error
+
+    rig = Rig(asked, both)
+    with pytest.raises(type(error)):
+        await rig.ask()
+    assert rig.one.request.transport.abort.called
+    assert "bug task=" in rig.out.getvalue()
+
+
 async def test_a_client_that_leaves_is_noted(asked: Any) -> None:
     def leave(request: web.BaseRequest) -> Any:
         raise asyncio.CancelledError

@@ -1,11 +1,30 @@
 """What a request under a lease asks for."""
 
+import asyncio
 import json
+import logging
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from onegate_ollama_proxy.leased import MESSAGES, RESPONSES, estimate_tok, read, tool_types
-from onegate_ollama_proxy.refused import Refused
+from onegate.client.errors import Unavailable
+from onegate.protocol.errors import Reason
+from onegate.tasks import Tasks
+from onegate_ollama_proxy.answering import Answering
+from onegate_ollama_proxy.config import Config
+from onegate_ollama_proxy.leased import (
+    MESSAGES,
+    RESPONSES,
+    Leased,
+    LeasedFrame,
+    Work,
+    estimate_tok,
+    read,
+    tool_types,
+)
+from onegate_ollama_proxy.refused import Refused, no
 
 
 def refused(body, kind=RESPONSES):
@@ -78,3 +97,58 @@ def test_what_is_nested_without_end_is_refused():
         value = [value]
     with pytest.raises(Refused):
         estimate_tok(value)
+
+
+@pytest.mark.parametrize("kind", [RESPONSES, MESSAGES])
+def test_what_goes_around_an_answer(kind):
+    why = no(Reason.INVALID, "sorry")
+    stream = LeasedFrame(kind, stream=True)
+    # A line that begins with a colon is a comment, and an empty one alone is no event.
+    assert stream.padding.startswith(b":")
+    assert stream.padding.endswith(b"\n\n")
+    event, _, data = stream.broken(why).rpartition(b"data: ")
+    assert event in (b"", b"event: error\n")
+    assert data.endswith(b"\n\n")
+    whole = LeasedFrame(kind, stream=False)
+    document = json.loads(whole.padding * 3 + whole.broken(why))
+    assert document == json.loads(data)
+    assert document["error"]["message"] == "sorry"
+
+
+class Held:
+    """A lease of a gate that goes away at the end."""
+
+    async def ended(self) -> None:
+        await asyncio.Event().wait()
+
+    async def settle(self, usage: Any) -> None:
+        raise Unavailable("gone")
+
+
+class Whole:
+    """An Ollama whose answer is all there."""
+
+    @asynccontextmanager
+    async def open(self, *request: Any):
+        async def iter_any():
+            yield b"{}"
+
+        yield SimpleNamespace(
+            status=200,
+            headers={"Content-Type": "application/json"},
+            content_length=2,
+            content=SimpleNamespace(iter_any=iter_any),
+        )
+
+
+async def test_an_answer_is_whole_although_its_use_cannot_be_told(asked, caplog):
+    tasks = Tasks(lambda name, error: None)
+    leased = Leased(RESPONSES, None, boundary=None, config=Config(), tasks=tasks)
+    one = asked(path="/v1/responses")
+    frame = LeasedFrame(RESPONSES, stream=False)
+    answering = Answering(one.request, frame, stream=False, pad_after_s=None, tasks=tasks)
+    work = Work("m", 1, 1, b"{}")
+    with caplog.at_level(logging.WARNING):
+        said = await leased._carry(one.request, Whole(), Held(), work, answering)
+    assert (said.status, one.written.body, one.written.ended) == (200, b"{}", True)
+    assert "could not be told" in caplog.text

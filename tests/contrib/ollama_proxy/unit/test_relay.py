@@ -4,7 +4,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from onegate_ollama_proxy.refused import Refused
-from onegate_ollama_proxy.relay import NDJSON, SSE, _End, check_encoding, forwarded
+from onegate_ollama_proxy.relay import NDJSON, SSE, _End, check_encoding, forwarded, told_error
 
 
 def test_only_what_may_goes_on():
@@ -55,3 +55,22 @@ def test_where_an_error_can_be_added(kind, said, is_between):
     for piece in said:
         end.saw(piece)
     assert end.is_between == is_between
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        (b'{"error":"model not found"}', "model not found"),
+        (b'{"error":{"message":"bad input","type":"x"}}', "bad input"),
+        (b'{"type":"error","error":{"type":"x","message":"bad input"}}', "bad input"),
+        (b'{"error":""}', None),
+        (b'{"error":{}}', None),
+        (b'{"error":{"message":5}}', None),
+        (b"{}", None),
+        (b"<html>", None),
+        (b"\xff", None),
+        (b'{"error":' + b"[" * 100_000, None),
+    ],
+)
+def test_the_sentence_of_an_error(document, sentence):
+    assert told_error(document) == sentence
