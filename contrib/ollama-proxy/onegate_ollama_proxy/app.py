@@ -62,7 +62,11 @@ class App:
         boundary = Boundary(upstream=self._upstream, allow_remote=config.allow_remote)
         self._management: Management | GateModels
         if self._upstream is None:
-            self._management = GateModels(boundary=boundary, aliases=config.models)
+            self._management = GateModels(
+                boundary=boundary,
+                aliases=config.models,
+                body_timeout_s=config.body_timeout_s,
+            )
         else:
             rule = config.management
             members = Members(rule.group, everybody=rule.everyone)
@@ -71,6 +75,7 @@ class App:
                 boundary=boundary,
                 members=members,
                 at_once=config.relay_in_flight,
+                body_timeout_s=config.body_timeout_s,
             )
         bodies = Bodies(
             each_bytes=config.max_body_bytes,
@@ -138,12 +143,15 @@ class App:
         """Whether it may be asked here at all; and what a browser wants to know before it asks."""
         headers = request.headers
         origin = headers.get("Origin")
-        for header, allows in (
-            ("Host", self._origins.allows_host),
-            ("Origin", self._origins.allows_page),
+        # A name before the path counts for more than the header, where there is one.
+        named = None if request.raw_path.startswith("/") else request.url.authority
+        for reason, allowed in (
+            ("host", self._origins.allows_host(headers.get("Host"))),
+            ("host", self._origins.allows_host(named)),
+            ("origin", all(map(self._origins.allows_page, headers.getall("Origin", [])))),
         ):
-            if not allows(headers.get(header)):
-                told.reason = header.lower()
+            if not allowed:
+                told.reason = reason
                 return web.Response(status=403)
         if origin is not None and request.method == "OPTIONS":
             return web.Response(status=204, headers=preflight_headers(origin))

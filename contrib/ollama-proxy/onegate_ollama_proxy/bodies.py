@@ -3,7 +3,6 @@
 What is read is held until the request ends, and so is what was made of it.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +11,8 @@ from aiohttp import web
 
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.answer import No
-from onegate_ollama_proxy.refused import Refused, no
-from onegate_ollama_proxy.relay import check_encoding
+from onegate_ollama_proxy.incoming import Incoming
+from onegate_ollama_proxy.refused import Refused
 
 # Room comes free when a request ends, which is when an answer does.
 _RETRY_MS = 2000
@@ -37,14 +36,14 @@ class Bodies:
     @asynccontextmanager
     async def of(self, request: web.BaseRequest, client: str) -> AsyncIterator[bytes]:
         """The body of a request, charged to `client` as long as the block runs. Raises Refused."""
-        check_encoding(request)
+        incoming = Incoming(request, self._timeout_s)
         length = request.content_length
         if length is not None and length > self._each_bytes:
             raise Refused(self._too_long())
         charged = 0
         data = bytearray()
         try:
-            while piece := await self._piece(request):
+            while piece := await incoming.piece():
                 # Before it is kept: what is refused takes no room.
                 if len(data) + len(piece) > self._each_bytes:
                     raise Refused(self._too_long())
@@ -56,18 +55,6 @@ class Bodies:
             self._held[client] -= charged
             if not self._held[client]:
                 del self._held[client]
-
-    async def _piece(self, request: web.BaseRequest) -> bytes:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await request.content.readany()
-        except TimeoutError:
-            sentence = f"the rest of the body has not come within {self._timeout_s:g} s"
-            raise Refused(
-                No(reason=Reason.INVALID, status=408, sentence=sentence, retryable=True)
-            ) from None
-        except (web.RequestPayloadError, ValueError) as error:
-            raise Refused(no(Reason.INVALID, f"the body cannot be read: {error}")) from error
 
     def _charge(self, client: str, n_bytes: int) -> None:
         if self._held[client] + n_bytes > self._total_bytes // 2:

@@ -9,6 +9,7 @@ from onegate.protocol.errors import Reason
 from onegate.protocol.status import PoolStatus
 from onegate_ollama_proxy import models
 from onegate_ollama_proxy.boundary import Boundary
+from onegate_ollama_proxy.incoming import small_body
 from onegate_ollama_proxy.management import (
     ACCOUNT,
     CHANGES,
@@ -24,7 +25,6 @@ from onegate_ollama_proxy.management import (
 )
 from onegate_ollama_proxy.names import canonical
 from onegate_ollama_proxy.refused import Refused, no
-from onegate_ollama_proxy.relay import small_body
 
 _JSON = "application/json; charset=utf-8"
 # Clients and scripts look for these words.
@@ -35,9 +35,12 @@ class GateModels:
     """The management routes where the models are the gate's. `aliases` are names that the
     configuration gives to some of them."""
 
-    def __init__(self, *, boundary: Boundary, aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self, *, boundary: Boundary, aliases: Mapping[str, str], body_timeout_s: float
+    ) -> None:
         self._boundary = boundary
         self._aliases = aliases
+        self._body_timeout_s = body_timeout_s
 
     def routes(self) -> tuple[ManagementRoute, ...]:
         """The same as with an Ollama."""
@@ -91,7 +94,7 @@ class GateModels:
         return _document(models.openai_one(name))
 
     async def _show(self, request: web.BaseRequest, caller: Asker) -> web.StreamResponse:
-        asked, _ = shown(await small_body(request, MAX_SHOW_BYTES))
+        asked, _ = shown(await small_body(request, MAX_SHOW_BYTES, self._body_timeout_s))
         self._boundary.check_name(asked)
         _, pool = await self._find(asked, caller)
         return _document(models.show(pool))

@@ -19,10 +19,11 @@ from onegate.protocol.status import Status
 from onegate_ollama_proxy.answer import No
 from onegate_ollama_proxy.bound import Bound, Full
 from onegate_ollama_proxy.boundary import Boundary
+from onegate_ollama_proxy.incoming import Incoming, small_body
 from onegate_ollama_proxy.members import Members
 from onegate_ollama_proxy.probes import Probes
 from onegate_ollama_proxy.refused import Refused, no, no_of_full, no_of_upstream
-from onegate_ollama_proxy.relay import relay, small_body
+from onegate_ollama_proxy.relay import relay
 from onegate_ollama_proxy.upstream import Upstream, UpstreamError
 
 PROBES = (
@@ -105,11 +106,18 @@ class Management:
     """The management routes in front of an Ollama, which is asked `at_once` questions at most."""
 
     def __init__(
-        self, upstream: Upstream, *, boundary: Boundary, members: Members, at_once: int
+        self,
+        upstream: Upstream,
+        *,
+        boundary: Boundary,
+        members: Members,
+        at_once: int,
+        body_timeout_s: float,
     ) -> None:
         self._upstream = upstream
         self._boundary = boundary
         self._members = members
+        self._body_timeout_s = body_timeout_s
         self._probes = Probes(upstream)
         self._changes = Bound(_CHANGES_AT_ONCE, waiting=_CHANGES_WAITING, each=_CHANGES_EACH)
         self._questions = Bound(at_once, waiting=4 * at_once, each=2 * at_once)
@@ -140,7 +148,7 @@ class Management:
         return web.Response(status=told.document.status, body=told.document.body, headers=headers)
 
     async def _show(self, request: web.BaseRequest, caller: Asker) -> web.StreamResponse:
-        body = await small_body(request, MAX_SHOW_BYTES)
+        body = await small_body(request, MAX_SHOW_BYTES, self._body_timeout_s)
         # Of a model elsewhere Ollama asks there, and so the question itself would leave.
         name, question = shown(body)
         self._boundary.check_name(name)
@@ -182,7 +190,8 @@ class Management:
     ) -> web.StreamResponse:
         try:
             async with bound.place(caller.name):
-                return await relay(request, self._upstream, in_band=error_line, body=body)
+                sent = Incoming(request, self._body_timeout_s) if body is None else body
+                return await relay(request, self._upstream, in_band=error_line, body=sent)
         except Full as error:
             raise Refused(no_of_full(error)) from error
 

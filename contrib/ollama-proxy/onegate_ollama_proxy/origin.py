@@ -24,7 +24,8 @@ _PAGES = (
     "moz-extension://*",
     "safari-web-extension://*",
 )
-_MAX_MATCHED = 255
+# The longest name of a host has 253 characters; scheme and port come to it.
+_MAX_MATCHED = 320
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE, HEAD, OPTIONS",
     "Access-Control-Allow-Headers": (
@@ -87,4 +88,9 @@ def _any_of(patterns: Iterable[str]) -> Callable[[str], bool]:
         re.compile(re.escape(pattern.casefold()).replace(r"\*", ".*")).fullmatch
         for pattern in patterns
     ]
-    return lambda text: any(match(text[:_MAX_MATCHED]) is not None for match in matchers)
+
+    def fits(text: str) -> bool:
+        # Longer ones are no names of hosts, and the beginning of one is another name.
+        return len(text) <= _MAX_MATCHED and any(match(text) is not None for match in matchers)
+
+    return fits

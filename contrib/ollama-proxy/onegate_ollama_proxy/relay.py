@@ -10,10 +10,12 @@ from typing import Protocol
 import aiohttp
 import msgspec
 from aiohttp import web
+from yarl import URL
 
 from onegate.protocol.errors import Reason
 from onegate_ollama_proxy.answer import No
 from onegate_ollama_proxy.answering import Answering
+from onegate_ollama_proxy.incoming import Incoming
 from onegate_ollama_proxy.refused import Refused, no, no_of_upstream
 from onegate_ollama_proxy.upstream import Upstream, UpstreamBroke, UpstreamError
 
@@ -28,9 +30,6 @@ REQUEST_HEADERS = (
 )
 # And what comes back. Origins are answered by this proxy, so none of Ollama's words on them.
 ANSWER_HEADERS = ("Content-Type", "Content-Disposition", "Retry-After", "request-id")
-
-# The server underneath unpacks these, whatever the header still says.
-_UNPACKED = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
 
 _MAX_ERROR_BYTES = 64 << 10
 
@@ -62,66 +61,51 @@ class Ear(Protocol):
         """The connection ended in good order; whether the answer did."""
 
 
-def check_encoding(request: web.BaseRequest) -> None:
-    """Raises Refused for a body that is packed in a way that nobody here unpacks."""
-    encoding = request.headers.get("Content-Encoding", "").strip().lower()
-    if encoding not in _UNPACKED:
-        sentence = f"a body packed as {encoding[:40]!r} can't be read here: send it as it is"
-        raise Refused(no(Reason.UNSUPPORTED, sentence))
-
-
-async def small_body(request: web.BaseRequest, max_bytes: int) -> bytes:
-    """The body of a request that is short or wrong. Raises Refused."""
-    check_encoding(request)
-    data = bytearray()
-    async for piece in request.content.iter_any():
-        data += piece
-        if len(data) > max_bytes:
-            raise Refused(
-                no(Reason.TOO_LARGE, f"the body is longer than {max_bytes} bytes: make it shorter")
-            )
-    return bytes(data)
-
-
 async def relay(
     request: web.BaseRequest,
     upstream: Upstream,
     *,
     in_band: Callable[[No], bytes],
-    body: bytes | None = None,
+    body: bytes | Incoming,
     ear: Ear | None = None,
     answering: Answering | None = None,
 ) -> web.StreamResponse:
-    """Carry `request` to Ollama, with `body` instead of its own where one is given.
+    """Carry `request` to Ollama, with `body`: its own, or what is sent instead of that.
 
     `in_band` makes the error that goes behind what is already said, as it is written in a stream
     of the answer's kind. An answer that can't be ended by one, since it stands in the middle of a
     line or is no stream, is cut: nothing that failed ends cleanly. Where `answering` has begun to
     pad, the answer goes on behind that. Raises Refused while nothing but padding has been said.
     """
-    check_encoding(request)
     headers = forwarded(request.headers)
-    sent: AsyncIterator[bytes] | bytes | None = body
-    if body is None and request.can_read_body:
-        sent = _pieces(request)
+    sent: AsyncIterator[bytes] | bytes | None = None
+    if isinstance(body, bytes):
+        sent = body
+    elif body.is_there:
+        sent = body.pieces()
         # Without one it goes out in chunks, as it does where it comes in unpacked.
-        if request.content_length is not None and "Content-Encoding" not in request.headers:
-            headers["Content-Length"] = str(request.content_length)
+        if body.length is not None:
+            headers["Content-Length"] = str(body.length)
     try:
-        async with upstream.open(request.method, request.raw_path, sent, headers) as answer:
+        async with upstream.open(request.method, target(request), sent, headers) as answer:
             return await _back(request, answer, in_band, ear, answering)
     except UpstreamError as error:
+        if isinstance(body, Incoming) and body.error is not None:
+            raise body.error from error  # Ollama did its part
         raise Refused(no_of_upstream(error)) from error
+
+
+def target(request: web.BaseRequest) -> str:
+    """Path and query as they came, without the `http://HOST` that some clients put before it."""
+    raw = request.raw_path
+    if raw.startswith("/"):
+        return raw
+    return URL(raw, encoded=True).raw_path_qs
 
 
 def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers of a request that go on to Ollama."""
     return {name: headers[name] for name in REQUEST_HEADERS if name in headers}
-
-
-async def _pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
-    async for data in request.content.iter_any():
-        yield data
 
 
 async def _back(

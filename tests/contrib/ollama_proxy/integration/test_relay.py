@@ -45,11 +45,15 @@ class Front:
 
 
 @asynccontextmanager
-async def front(url: str, *, everybody: bool = True) -> AsyncIterator[Front]:
+async def front(
+    url: str, *, everybody: bool = True, body_timeout_s: float = WITHIN_S
+) -> AsyncIterator[Front]:
     upstream = Upstream(url)
     boundary = Boundary(upstream=upstream, allow_remote=False)
     members = Members("nobody", everybody=everybody)
-    management = Management(upstream, boundary=boundary, members=members, at_once=16)
+    management = Management(
+        upstream, boundary=boundary, members=members, at_once=16, body_timeout_s=body_timeout_s
+    )
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         for route in management.routes():
@@ -199,6 +203,28 @@ async def test_a_packed_body_arrives_unpacked(ollama):
     (seen,) = ollama.asked("/api/copy")
     assert seen.body == b'{"source":"a","destination":"b"}'
     assert "Content-Encoding" not in seen.headers
+
+
+@pytest.mark.parametrize("path", ["/api/copy", "/api/show"])
+async def test_a_body_that_cannot_be_unpacked_is_the_clients_fault(ollama, path):
+    headers = {"Content-Encoding": "gzip"}
+    async with front(ollama.url) as there:
+        status, _, said = await there.ask("POST", path, data=b"no gzip", headers=headers)
+    assert status == 400
+    assert b"the body cannot be read" in said
+
+
+@pytest.mark.parametrize("path", ["/api/pull", "/api/show"])
+async def test_a_body_that_stops_in_the_middle_holds_no_place(ollama, path):
+    async def half() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    async with front(ollama.url, body_timeout_s=0.1) as there:
+        status, _, said = await there.ask("POST", path, data=half())
+    assert status == 408
+    assert b"has not come within" in said
+    assert not any(seen.whole for seen in ollama.asked(path))
 
 
 async def test_a_body_packed_otherwise_is_refused(ollama):

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 
 from onegate.client.errors import Unavailable
 from onegate.protocol.errors import Reason
@@ -99,6 +101,24 @@ async def test_pages_and_names_of_others_are_kept_out(
     assert rig.callers == []
     (header,) = headers
     assert f"status=403 reason={header.lower()} " in rig.out.getvalue()
+
+
+async def test_a_name_before_the_path_is_judged_too(asked: Any) -> None:
+    rig = Rig(asked, fine)
+    for host, status in (("evil.example", 403), ("localhost:11434", 200), ("[::1]:1", 200)):
+        response = await rig.ask(f"http://{host}/api/chat", Host="localhost")
+        assert response.status == status, host
+
+
+async def test_each_origin_is_judged(asked: Any) -> None:
+    rig = Rig(asked, fine)
+    pages: Any = [("Origin", "http://localhost"), ("Origin", "http://evil.example")]
+    one = asked()
+    one.request = make_mocked_request(
+        "POST", "/api/chat", headers=CIMultiDict(pages), writer=one.written, payload=one.payload
+    )
+    rig.asked = lambda **given: one
+    assert (await rig.ask()).status == 403
 
 
 async def test_a_browser_is_told_what_it_may(asked: Any) -> None:

@@ -39,7 +39,7 @@ class Caller:
 
 def gate_models() -> GateModels:
     boundary = Boundary(upstream=None, allow_remote=False)
-    return GateModels(boundary=boundary, aliases={"gpt-4o-mini": "tiny"})
+    return GateModels(boundary=boundary, aliases={"gpt-4o-mini": "tiny"}, body_timeout_s=5.0)
 
 
 async def ask(method, path, *, body: bytes = b"", caller: Caller | None = None):
@@ -63,13 +63,16 @@ class Body:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    async def iter_any(self):
-        yield self._data
+    async def readany(self):
+        data, self._data = self._data, b""
+        return data
 
 
 def test_the_routes_are_those_that_there_are_with_an_ollama():
     boundary = Boundary(upstream=None, allow_remote=False)
-    with_ollama = Management(None, boundary=boundary, members=Members("x"), at_once=16)
+    with_ollama = Management(
+        None, boundary=boundary, members=Members("x"), at_once=16, body_timeout_s=5.0
+    )
     theirs = {(route.method, route.path) for route in with_ollama.routes()}
     mine = {(route.method, route.path) for route in gate_models().routes()}
     assert theirs - mine == {("GET", "/api/experimental/model-recommendations")}

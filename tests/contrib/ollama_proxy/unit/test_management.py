@@ -42,7 +42,9 @@ def management(**given):
     settings = {"allow_remote": False, "everybody": False} | given
     boundary = Boundary(upstream=None, allow_remote=settings["allow_remote"])
     members = Members("models", everybody=settings["everybody"])
-    return Management(NoOllama(), boundary=boundary, members=members, at_once=16)
+    return Management(
+        NoOllama(), boundary=boundary, members=members, at_once=16, body_timeout_s=5.0
+    )
 
 
 async def refusal(method, path, **given):

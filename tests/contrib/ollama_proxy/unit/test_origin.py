@@ -41,6 +41,18 @@ def test_pages_of_others(origin: str) -> None:
     assert not Origins().allows_page(origin)
 
 
+def test_a_long_name_is_not_taken_for_its_beginning() -> None:
+    origins = Origins(["https://*.home.example"], ["*.home.example"])
+    within = "a" * 235 + ".home.example"  # as long as a name can be
+    assert origins.allows_page(f"https://{within}")
+    assert origins.allows_host(f"{within}:65535")
+    for n in range(200, 400):
+        name = "a" * n + ".home.example"
+        for stranger in (f"{name}.x.io", f"{name}.evil.example"):
+            assert not origins.allows_page(f"https://{stranger}")
+            assert not origins.allows_host(stranger)
+
+
 def test_pages_that_the_configuration_lets_in() -> None:
     origins = Origins(["https://*.home.example"])
     assert origins.allows_page("https://chat.home.example")

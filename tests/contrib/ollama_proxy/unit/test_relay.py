@@ -3,8 +3,7 @@
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from onegate_ollama_proxy.refused import Refused
-from onegate_ollama_proxy.relay import NDJSON, SSE, _End, check_encoding, forwarded, told_error
+from onegate_ollama_proxy.relay import NDJSON, SSE, _End, forwarded, target, told_error
 
 
 def test_only_what_may_goes_on():
@@ -22,17 +21,18 @@ def test_only_what_may_goes_on():
     }
 
 
-@pytest.mark.parametrize("encoding", ["", "identity", "gzip", "GZIP", "deflate", "br", "zstd"])
-def test_what_the_server_unpacks(encoding):
-    check_encoding(make_mocked_request("POST", "/", headers={"Content-Encoding": encoding}))
-
-
-@pytest.mark.parametrize("encoding", ["snappy", "gzip, gzip", "x" * 1000])
-def test_what_it_does_not(encoding):
-    with pytest.raises(Refused) as error:
-        check_encoding(make_mocked_request("POST", "/", headers={"Content-Encoding": encoding}))
-    assert error.value.no.status == 501
-    assert len(error.value.no.sentence) < 200
+@pytest.mark.parametrize(
+    ("asked", "goes_on"),
+    [
+        ("/api/show", "/api/show"),
+        ("/api/show?a=%2Fb", "/api/show?a=%2Fb"),
+        ("/v1/models/a%2Fb", "/v1/models/a%2Fb"),
+        ("http://localhost/api/show?a=%2Fb", "/api/show?a=%2Fb"),
+        ("http://x@127.0.0.1:1/v1/models/a%2Fb", "/v1/models/a%2Fb"),
+    ],
+)
+def test_no_name_of_a_host_goes_on(asked, goes_on):
+    assert target(make_mocked_request("GET", asked)) == goes_on
 
 
 @pytest.mark.parametrize(
