@@ -52,10 +52,13 @@ class Waits:
 def try_connect(path: str) -> socket.socket | None:
     """A connected non-blocking socket; None where the backlog is full and waiting helps.
 
-    Raises Unavailable where nobody listens, NotPermitted where this user may not connect,
+    Raises Unavailable where nobody listens or no socket can be had, NotPermitted where this user may not connect,
     InvalidRequest for a path that no socket can have.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    except OSError as error:
+        raise _explained(path, error) from error  # this process has no descriptor left
     try:
         sock.setblocking(False)
         sock.connect(path)

@@ -42,6 +42,15 @@ def test_a_connected_socket_is_returned_open(monkeypatch: pytest.MonkeyPatch) ->
     assert not fake.closed
 
 
+def test_a_process_without_descriptors_has_no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(connect.socket, "socket", none_left)
+    with pytest.raises(Unavailable, match="cannot connect to /s: Too many open files"):
+        connect.try_connect("/s")
+
+
 def test_a_full_backlog_is_worth_waiting_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = given(monkeypatch, BlockingIOError(errno.EAGAIN, "again"))
     assert connect.try_connect("/s") is None
