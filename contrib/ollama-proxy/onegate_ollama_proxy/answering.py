@@ -87,11 +87,21 @@ class Answering:
         return self._response
 
     async def fail(self, no: No) -> web.StreamResponse:
-        """The end of an answer that has begun. Raises Refused for one that has not."""
+        """The end of an answer that has begun. Raises Refused for one that has not.
+
+        A whole one has a status that says it went well, and libraries look no further: so it is
+        the error's document, and cut before its end.
+        """
         await self._stop_padding()
         if self._response is None:
             raise Refused(no)
-        await self._response.write_eof(self._frame.broken(no))
+        broken = self._frame.broken(no)
+        if self._stream:
+            await self._response.write_eof(broken)
+            return self._response
+        await self._response.write(broken)
+        if self._request.transport is not None:
+            self._request.transport.close()  # what is written still goes out
         return self._response
 
     async def _open(self) -> web.StreamResponse:

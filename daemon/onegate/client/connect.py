@@ -52,8 +52,8 @@ class Waits:
 def try_connect(path: str) -> socket.socket | None:
     """A connected non-blocking socket; None where the backlog is full and waiting helps.
 
-    Raises Unavailable where nobody listens or no socket can be had, NotPermitted where this user may not connect,
-    InvalidRequest for a path that no socket can have.
+    Raises Unavailable where nobody listens or this process has no descriptor left, NotPermitted
+    where this user may not connect, InvalidRequest for a path that no socket can have.
     """
     try:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

@@ -350,6 +350,30 @@ def test_a_long_wait_is_kept_alive_with_blanks(rig: Rig) -> None:
     assert json.loads(data)["done"] is True
 
 
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_fails_behind_blanks_does_not_end_cleanly(rig: Rig, path: str, stream: bool) -> None:
+    running = [begun(rig, chat(LONG)) for _ in range(2)]
+    wait(rig, lambda status: status.gate.in_flight == 2)
+    with contextlib.closing(connect(rig)) as connection:
+        connection.request("POST", path, json.dumps(chat(stream=stream)))
+        answer = connection.getresponse()
+        with Client(rig.daemon.socket) as admin:
+            (waiting,) = (one for one in admin.requests() if one.state == "queued")
+            admin.cancel_any(waiting.rid)
+        try:
+            data = answer.read()
+        except http.client.IncompleteRead as error:
+            assert not stream
+            data = error.partial
+        else:
+            assert stream
+    assert answer.status == 200
+    assert json.loads(data.rpartition(b"data: ")[2])["error"]
+    for each in running:
+        each.close()
+
+
 # --- who is asking --------------------------------------------------------------------------------
 
 # One request as another user; the standard library alone.

@@ -108,6 +108,20 @@ async def test_a_padded_answer_fails_in_band(
         await one.written.until_tried(1)
         await answer.fail(NO)
     assert one.written.body == b" broken: it broke"
+    # Nobody takes it for an answer: it has no end.
+    assert one.request.transport.close.called
+    assert not one.written.ended
+
+
+async def test_a_padded_stream_fails_with_its_last_line(
+    asked: Any, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = asked()
+    async with answering(one, tasks, pad_after_s=0.0) as answer:
+        await one.written.until_tried(1)
+        await answer.fail(NO)
+    assert (one.written.body, one.written.ended) == (b" broken: it broke", True)
+    assert not one.request.transport.close.called
 
 
 async def test_an_answer_in_time_is_not_padded(asked: Any, tasks: Tasks) -> None:
