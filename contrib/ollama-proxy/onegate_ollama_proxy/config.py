@@ -40,7 +40,8 @@ class ListenerConfig(_Table, frozen=True, rename={"class_": "class"}):
     principal    whom clients are counted for of whom the kernel says nothing: those in containers
     key_file     lines of NAME KEY: every client here shows one of the keys, and is that NAME
     flow_header  the header in which a program tells its users apart; it divides the share of that
-                 program and no other's, so it needs no trust
+                 program and no other's, so it needs no trust; beside `principal` it is read of
+                 those clients alone
     """
 
     address: _Line = f"127.0.0.1:{OLLAMA_PORT}"

@@ -37,16 +37,18 @@ class Listener:
         if self.keys is not None:
             name = _owner(self.keys, headers.get("Authorization", ""))
             return OnBehalf(source="keyfile", principal=name, flow=flow, ceiling=ceiling)
+        principal = self.config.principal
         if who.uid is not None:
             return OnBehalf(
                 source="sock_diag",
                 uid=who.uid,
                 unit=who.unit,
                 slice=who.slice,
-                flow=flow,
+                # Those that the header is for come as the listener's principal. Another program
+                # could be a new person with each request, and never act like a loop.
+                flow=flow if principal is None else None,
                 ceiling=ceiling,
             )
-        principal = self.config.principal
         if principal is None:
             return OnBehalf(source="unknown", flow=flow, ceiling=ceiling)
         return OnBehalf(source="listener", principal=principal, flow=flow, ceiling=ceiling)

@@ -56,6 +56,15 @@ def test_users_of_a_program_are_told_apart_by_its_header(value: str, flow: str |
     assert listener().behalf(NOBODY, headers).flow is None
 
 
+def test_who_is_not_of_that_program_is_not_told_apart_by_its_header() -> None:
+    headers = {"X-User": "eva"}
+    door = listener(flow_header="X-User", principal="webui")
+    assert door.behalf(NOBODY, headers).flow == "eva"
+    assert door.behalf(EVA, headers).flow is None
+    # Where nobody is named, the program is one of this machine.
+    assert listener(flow_header="X-User").behalf(EVA, headers).flow == "eva"
+
+
 def test_a_key_says_who_it_is() -> None:
     door = listener({KEY: "webui"}, ceiling="loop")
     for word in (f"Bearer {KEY}", f"bearer  {KEY} "):
