@@ -35,6 +35,8 @@ from onegate_ollama_proxy.told import Told
 from onegate_ollama_proxy.upstream import Upstream
 from onegate_ollama_proxy.who import Clients
 
+# For a handler that has been told to end.
+_END_S = 0.1
 # nginx's word for a client that did not wait; Ollama's own too.
 CLIENT_GONE = 499
 # More than any crowd of clients that starts at once.
@@ -118,7 +120,12 @@ class App:
             accepting.close()
         for server, _ in servers:
             server.pre_shutdown()
-        await asyncio.gather(*(server.shutdown(drain_s) for server, _ in servers))
+        try:
+            async with asyncio.timeout(drain_s):
+                await asyncio.gather(*(server.shutdown(drain_s) for server, _ in servers))
+        except TimeoutError:
+            # The server underneath waits for its time twice before it ends anything.
+            await asyncio.gather(*(server.shutdown(_END_S) for server, _ in servers))
         await self._management.aclose()
         if self._upstream is not None:
             await self._upstream.aclose()

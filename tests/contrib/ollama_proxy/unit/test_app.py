@@ -259,6 +259,31 @@ async def test_all_routes_are_there_with_and_without_an_ollama() -> None:
         await app.aclose(0.0)
 
 
+async def test_answers_have_their_time_to_end_once() -> None:
+    clients: Any = SimpleNamespace(who=lambda sock: NOBODY)
+    app = App(Config(), clients=clients, log=Log(io.StringIO()))
+    waited: list[float] = []
+
+    class Stuck:
+        """As the library's: it waits for its time, asks the handler to end, and waits again."""
+
+        async def shutdown(self, timeout_s: float) -> None:
+            waited.append(timeout_s)
+            await asyncio.sleep(timeout_s)
+            waited.append(timeout_s)
+            await asyncio.sleep(timeout_s)
+
+        def pre_shutdown(self) -> None:
+            pass
+
+    server: Any = Stuck()
+    accepting: Any = SimpleNamespace(close=lambda: None)
+    app._servers.append((server, accepting))
+    await app.aclose(0.3)
+    assert waited.count(0.3) == 1 or sum(waited) < 0.9
+    assert waited[-2:] == [module._END_S] * 2
+
+
 async def test_a_connection_takes_its_way_to_the_gate_with_it() -> None:
     clients: Any = SimpleNamespace(who=lambda sock: NOBODY)
     app = App(Config(), clients=clients, log=Log(io.StringIO()))
