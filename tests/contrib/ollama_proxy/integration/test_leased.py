@@ -310,5 +310,5 @@ async def test_what_is_not_to_wait_is_not_padded(padded, session):
 async def test_without_an_ollama_it_says_so(tmp_path, timeout_factor, session):
     with proxied(tmp_path, GATE, 60 * timeout_factor) as alone:
         status, _, said = await ask(session, alone, "/v1/responses")
-        assert status == 501
+        assert status == 400
         assert "no Ollama" in json.loads(said)["error"]["message"]

@@ -28,8 +28,9 @@ def error(no: No) -> bytes:
 
 
 def refusal(no: No) -> Refusal:
-    """An answer that has not begun."""
-    return Refusal(no.status, error(no))
+    """An answer that has not begun. The API has no 501: libraries take all from 500 on for a server
+    that is broken, and what it cannot do is a bad request."""
+    return Refusal(400 if no.reason is Reason.UNSUPPORTED else no.status, error(no))
 
 
 def event(no: No) -> bytes:

@@ -16,6 +16,7 @@ from onegate_ollama_proxy.refused import no
         (Reason.PAUSED, 503, "overloaded_error"),
         (Reason.TOO_LARGE, 400, "invalid_request_error"),
         (Reason.WRONG_MODEL, 404, "not_found_error"),
+        (Reason.UNSUPPORTED, 400, "invalid_request_error"),
         (Reason.PERMISSION, 403, "permission_error"),
         (Reason.ENGINE_FAILED, 502, "api_error"),
     ],

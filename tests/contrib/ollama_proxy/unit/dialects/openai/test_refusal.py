@@ -15,7 +15,7 @@ from onegate_ollama_proxy.refused import no
         (Reason.TOKENS_FULL, 429, "rate_limit_error", "tokens_full"),
         (Reason.TOO_LARGE, 400, "invalid_request_error", "context_length_exceeded"),
         (Reason.WRONG_MODEL, 404, "not_found_error", "model_not_found"),
-        (Reason.UNSUPPORTED, 501, "invalid_request_error", "unsupported_parameter"),
+        (Reason.UNSUPPORTED, 400, "invalid_request_error", "unsupported_parameter"),
         (Reason.BOUNDARY_REFUSED, 403, "permission_error", "boundary_refused"),
         (Reason.ENGINE_UNAVAILABLE, 503, "server_error", "engine_unavailable"),
     ],
