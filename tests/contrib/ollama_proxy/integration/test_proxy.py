@@ -474,6 +474,28 @@ def test_a_gate_that_is_not_there_is_said_and_not_made_up(
         assert answer.status == 503
 
 
+def test_a_gate_that_dies_in_mid_answer_ends_none_cleanly(
+    tmp_path: Path, timeout_factor: float
+) -> None:
+    streams = ("/api/chat", "/v1/chat/completions")
+    with proxied(tmp_path, GATE, 30 * timeout_factor, more=PROXY) as rig:
+        with contextlib.ExitStack() as stack:
+            answers = []
+            for path in streams:
+                connection = stack.enter_context(contextlib.closing(connect(rig)))
+                connection.request("POST", path, json.dumps(chat(LONG, stream=True)))
+                answers.append(connection.getresponse())
+                assert answers[-1].readline()
+            rig.daemon.process.kill()
+            for answer in answers:
+                said = answer.read()
+                error = json.loads(said.rstrip().rpartition(b"\n")[2].removeprefix(b"data: "))
+                assert "onegate is not there" in str(error["error"])
+                assert b'"done":true' not in said
+                assert b"[DONE]" not in said
+        Path(rig.daemon.socket).unlink()  # it had no time for that
+
+
 def test_a_gate_that_was_started_anew_is_found_on_the_same_connection(
     tmp_path: Path, timeout_factor: float
 ) -> None:
