@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from onegate import __version__
 from onegate.cli.checkup import Check, Machine, Verdict
 from onegate.cli.checkup_machine import CLIENTS
-from onegate.cli.checkup_socket import alike, anew, start, unanswered
+from onegate.cli.checkup_socket import alike, anew, journal, start, unanswered
 from onegate.cli.closed import paused, released
 from onegate.client.connect import socket_path
 from onegate.client.errors import NotPermitted, OnegateError, RequestError
 from onegate.client.sync import Client
 from onegate.protocol import messages as m
 from onegate.protocol.address import SYSTEM_SOCKET
+from onegate.protocol.errors import NoticeCode
 from onegate.protocol.status import PoolStatus, Status
 from onegate.source import build
 
@@ -26,13 +27,14 @@ class Answers:
     """What the daemon said of itself and of the caller.
 
     `anew` starts it again, and `alike` makes it the code that this command is, or the other way
-    round.
+    round. `journal` shows what else it has said.
     """
 
     status: Status
     whoami: m.WhoamiReport
     anew: str
     alike: str
+    journal: str
 
 
 def connection(machine: Machine, socket: str | None) -> tuple[list[Check], Answers | None]:
@@ -51,7 +53,13 @@ def connection(machine: Machine, socket: str | None) -> tuple[list[Check], Answe
     try:
         with Client(path, app="onegate doctor", connect_timeout=ANSWER_S, retry="never") as gate:
             again = anew(machine, path)
-            answers = Answers(gate.status(), gate.whoami(), again, alike(machine, path, again))
+            answers = Answers(
+                gate.status(),
+                gate.whoami(),
+                again,
+                alike(machine, path, again),
+                journal(machine, path),
+            )
     except NotPermitted as error:
         user = machine.user_name(machine.uid)
         command = f"sudo usermod -aG {CLIENTS} {user}"
@@ -78,6 +86,8 @@ def daemon(answers: Answers) -> list[Check]:
         text = f"it is {status.state}, and takes nothing new"
         found.append(Check(name, Verdict.WARN, text, "onegate wait-ready"))
     for notice in status.notices:
+        if notice.code == NoticeCode.ENGINE_DOWN:
+            continue  # which the engine's own check says
         text = f"{notice.code}: {notice.detail}"
         found.append(Check(name, Verdict.WARN, text, "onegate status"))
     for cls in status.classes:
@@ -92,19 +102,23 @@ def daemon(answers: Answers) -> list[Check]:
 
 def engine(answers: Answers) -> list[Check]:
     """Can each model be asked for?"""
-    if not answers.status.pools:
+    pools, status = answers.status.pools, answers.status
+    down = [notice.detail for notice in status.notices if notice.code == NoticeCode.ENGINE_DOWN]
+    # One that is tried again is loading meanwhile, and the notice alone says why it has failed.
+    if down and not any(pool.state == "failed" or pool.error for pool in pools):
+        return [Check("engine", Verdict.FAIL, down[0], answers.journal)]
+    if not pools:
         text = "the engine has not said yet which models it has"
         return [Check("engine", Verdict.WARN, text, "onegate wait-ready")]
-    return [_pool(pool) for pool in answers.status.pools]
+    return [_pool(pool, answers.journal) for pool in pools]
 
 
-def _pool(pool: PoolStatus) -> Check:
+def _pool(pool: PoolStatus, journal: str) -> Check:
     name = "engine"
     match pool.state:
         case "failed":
             why = pool.error or "it does not say why"
-            command = "journalctl -u onegate.service -u onegate-engine.service -n 50 --no-pager"
-            return Check(name, Verdict.FAIL, f"{pool.model} cannot be served: {why}", command)
+            return Check(name, Verdict.FAIL, f"{pool.model} cannot be served: {why}", journal)
         case "loading":
             text = f"{pool.model} is being loaded" + (f" again: {pool.error}" if pool.error else "")
             return Check(name, Verdict.WARN, text, "onegate wait-ready")

@@ -3,7 +3,13 @@
 import shlex
 
 from onegate.cli.checkup import Check, Listening, Machine, Verdict
-from onegate.cli.checkup_machine import COMMANDS, GATE_UNIT, SOCKET_UNIT, is_installed
+from onegate.cli.checkup_machine import (
+    COMMANDS,
+    ENGINE_UNIT,
+    GATE_UNIT,
+    SOCKET_UNIT,
+    is_installed,
+)
 from onegate.protocol.address import SYSTEM_SOCKET
 
 _JOURNAL = f"journalctl -u {GATE_UNIT} -n 50 --no-pager"
@@ -34,6 +40,14 @@ def alike(machine: Machine, path: str, again: str) -> str:
     if _is_systemds(machine, path) and not is_installed(machine):
         return f"{COMMANDS}/onegate doctor"  # a checkout's command is not what the service runs
     return again
+
+
+def journal(machine: Machine, path: str) -> str:
+    """What shows more of what the daemon there and its engine have said. One that was started by
+    hand has said it where it was started; its status has what still holds."""
+    if _is_systemds(machine, path):
+        return f"journalctl -u {GATE_UNIT} -u {ENGINE_UNIT} -n 50 --no-pager"
+    return "onegate status"
 
 
 def unanswered(machine: Machine, path: str, problem: str) -> Check:

@@ -30,6 +30,8 @@ ANSWER_TOK = 80
 JOB_TOK = 64
 # Loading the embedded model takes seconds; a machine that needs minutes should say so instead.
 READY_TIMEOUT_S = 120.0
+# What the engine calls itself unable to serve for this long is not mended by waiting.
+DOWN_TIMEOUT_S = 15.0
 SETTLE_TIMEOUT_S = 5.0
 
 
@@ -104,17 +106,20 @@ def configuration(choice: EngineChoice, uid: int) -> str:
 def wait_for_model(daemon: PrivateDaemon) -> str:
     """The name of the model, once it is loaded. Raises DaemonEnded, also when it takes too long."""
     progress = Progress()
-    begun_ns = monotonic_ns()
+    begun_ns = up_ns = monotonic_ns()
     try:
         while True:
-            ready, why = look(daemon.socket, None)
+            ready, why, down = look(daemon.socket, None)
             if ready is not None:
                 return ready
             daemon.check()
-            waited_s = (monotonic_ns() - begun_ns) / 1e9
-            if waited_s > READY_TIMEOUT_S:
+            now_ns = monotonic_ns()
+            if not down:
+                up_ns = now_ns
+            waited_s, down_s = (now_ns - begun_ns) / 1e9, (now_ns - up_ns) / 1e9
+            if waited_s > READY_TIMEOUT_S or down_s > DOWN_TIMEOUT_S:
                 raise DaemonEnded(f"no model after {waited_s:.0f} s: {why}")
-            progress.show(f"loading the model, {waited_s:.0f} s")
+            progress.show(why if down else f"loading the model, {waited_s:.0f} s")
             time.sleep(POLL_S)
     finally:
         progress.clear()

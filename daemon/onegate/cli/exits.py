@@ -83,6 +83,8 @@ def _advice(error: OnegateError) -> str:
             return f"try again in {seconds:.1f} s"
         case Failed(retryable=True):
             return "what was printed is at most a beginning, and asking again may help"
+        case RequestError(reason=Reason.ENGINE_UNAVAILABLE):
+            return "`onegate status` says why; try again later"
         case RequestError(retryable=True):
             return "try again later"
         case _:

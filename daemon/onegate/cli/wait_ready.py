@@ -1,7 +1,7 @@
 """`onegate wait-ready`: for scripts that start after the daemon."""
 
 import time
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
 
@@ -12,7 +12,7 @@ from onegate.cli.terminal import Progress, complain, say, say_json
 from onegate.client.errors import Rejected, Unavailable
 from onegate.client.sync import Client
 from onegate.clock import monotonic_ns
-from onegate.protocol.errors import Reason
+from onegate.protocol.errors import NoticeCode, Reason
 from onegate.protocol.status import Status
 
 POLL_S = 0.2
@@ -39,7 +39,7 @@ def wait_ready(
     ends_ns = monotonic_ns() + round(timeout * 1e9)
     try:
         while True:
-            ready, why = look(socket, model)
+            ready, why, _ = look(socket, model)
             if ready is not None:
                 break
             if monotonic_ns() >= ends_ns:
@@ -57,34 +57,48 @@ def wait_ready(
     return Exit.DONE
 
 
-def look(socket: str | None, model: str | None) -> tuple[str | None, str]:
-    """The model that is ready, or None and why not. Raises what waiting does not mend."""
+class Look(NamedTuple):
+    """The model that is ready, or None and why not. `down`: the engine itself says that it cannot
+    serve, so that it is not just a matter of loading."""
+
+    ready: str | None
+    why: str = ""
+    down: bool = False
+
+
+def look(socket: str | None, model: str | None) -> Look:
+    """What there is now. Raises what waiting does not mend."""
     try:
         with Client(socket, app="onegate wait-ready", model=model) as gate:
             return judge(gate.status(), model)
     except Unavailable as error:
-        return None, str(error)
+        return Look(None, str(error))
     except Rejected as error:
         if error.reason is not Reason.SHUTTING_DOWN:
             raise
-        return None, str(error)
+        return Look(None, str(error))
 
 
-def judge(status: Status, model: str | None) -> tuple[str | None, str]:
+def judge(status: Status, model: str | None) -> Look:
     """The same, from a status document."""
     pools = [pool for pool in status.pools if model is None or pool.model == model]
     if status.state != "serving":
-        return None, f"the daemon is {status.state}"
+        return Look(None, f"the daemon is {status.state}")
     for pool in pools:
         if pool.state == "ready":
-            return pool.model, ""
+            return Look(pool.model)
     # Nobody loads what was unloaded but whoever asks for it: to wait for that would be for ever.
     cold = next((pool.model for pool in pools if pool.state == "cold"), None)
     if cold is not None and not any(pool.state == "loading" for pool in pools):
-        return cold, ""
+        return Look(cold)
+    down = [notice.detail for notice in status.notices if notice.code == NoticeCode.ENGINE_DOWN]
     states = ", ".join(
         f"{pool.model} is {released(pool) if pool.state == 'released' else pool.state}"
         + (f" ({pool.error})" if pool.error else "")
         for pool in pools
     )
-    return None, states or "the engine has no model yet"
+    # A model that is tried again is loading, and only the notice still says why it failed.
+    said = [states or "the engine has no model yet"]
+    if not any(pool.error for pool in pools):
+        said += down
+    return Look(None, ": ".join(said), bool(down))

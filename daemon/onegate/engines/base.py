@@ -265,14 +265,17 @@ class EngineLost(_Shape, frozen=True, tag="engine_lost"):
     restarts: int
 
 
-NoticeName = Literal["engine_queueing", "foreign_load", "cold_load", "boundary", "offload"]
+NoticeName = Literal[
+    "engine_queueing", "foreign_load", "cold_load", "boundary", "offload", "engine_down"
+]
 
 
 class EngineNotice(_Shape, frozen=True, tag="engine_notice"):
-    """Something about a pool that whoever runs it has to know; `detail` None: it is over."""
+    """Something about a pool that whoever runs it has to know; `detail` None: it is over. `model`
+    None: about an engine that has no pool yet."""
 
     code: NoticeName
-    model: str
+    model: str | None
     detail: str | None
 
 

@@ -63,9 +63,7 @@ def check_until(until_ms: int | None, now_ms: int) -> None:
 def find_pool(pools: dict[str, PoolInfo], asked: str | None) -> PoolInfo:
     """The pool of the asked model, or the first one; `wrong_model` names those there are."""
     if not pools:
-        raise refuse(
-            Reason.ENGINE_UNAVAILABLE, "the engine has not said yet which models it has: try again"
-        )
+        raise refuse(Reason.ENGINE_UNAVAILABLE, "the engine has not said yet which models it has")
     if asked is None:
         return next(iter(pools.values()))
     if asked not in pools:

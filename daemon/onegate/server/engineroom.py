@@ -56,6 +56,8 @@ class EngineRoom:
         self._changed: set[str] = set()
         self._ready: set[str] = set()
         self._told: dict[str, dict[str, str]] = {}
+        # Of an engine that has not said yet which models it has.
+        self._absent: str | None = None
 
     def hear(self, event: EngineEvent) -> None:
         """The sink handed to `Engine.start`."""
@@ -73,6 +75,10 @@ class EngineRoom:
                 self._notice(event)
 
     def _notice(self, event: EngineNotice) -> None:
+        if event.model is None:
+            self._absent = event.detail
+            self._say_down()
+            return
         told = self._told.setdefault(event.code, {})
         if event.detail is None:
             told.pop(event.model, None)
@@ -100,10 +106,14 @@ class EngineRoom:
                 self._changed.discard(pool.model)
             else:
                 self._changed.add(pool.model)
-        down = [f"model {model} cannot be served: {why}" for model, why in self._down.items()]
-        self._reporter.notice(NoticeCode.ENGINE_DOWN, "; ".join(down) or None)
+        self._say_down()
         changed = [f"model {model} came back with other limits" for model in sorted(self._changed)]
         self._reporter.notice(NoticeCode.CAPACITY_CHANGED, "; ".join(changed) or None)
+
+    def _say_down(self) -> None:
+        down = [] if self._absent is None else [self._absent]
+        down += [f"model {model} cannot be served: {why}" for model, why in self._down.items()]
+        self._reporter.notice(NoticeCode.ENGINE_DOWN, "; ".join(down) or None)
 
     def _to_compare(self, pool: PoolInfo) -> EngineCapacity:
         """Its limits, without what has a notice of its own: seats that turned out to be fewer."""

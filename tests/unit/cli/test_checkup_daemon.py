@@ -39,7 +39,7 @@ def whoami(**more: Any) -> m.WhoamiReport:
 
 def answers(given: Any, **more: Any) -> Answers:
     status = given.status(**({"version": build(__version__)} | more))
-    return Answers(status, whoami(), "", "start it anew")
+    return Answers(status, whoami(), "", "start it anew", "read the journal")
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_what_it_complains_about_is_passed_on(given: Any) -> None:
         ({"state": "loading"}, Verdict.WARN, "wait-ready"),
         ({"state": "loading", "error": "killed"}, Verdict.WARN, "wait-ready"),
         ({"state": "released"}, Verdict.WARN, "release-gpu --end"),
-        ({"state": "failed", "error": "killed"}, Verdict.FAIL, "journalctl"),
+        ({"state": "failed", "error": "killed"}, Verdict.FAIL, "read the journal"),
         ({"state": "ready", "seats": 4, "seats_quarantined": 4}, Verdict.WARN, "status"),
     ],
 )
@@ -216,6 +216,16 @@ def test_an_engine_without_a_model(given: Any) -> None:
     assert check.verdict is Verdict.WARN
 
 
+def test_an_engine_that_is_not_there_fails_with_its_reason(given: Any) -> None:
+    notice = given.notice(code="engine_down", detail="nobody answers", since_ms=1)
+    for pools in ([], [given.pool(state="loading")]):
+        (check,) = engine(answers(given, pools=pools, notices=[notice]))
+        assert (check.verdict, check.command) == (Verdict.FAIL, "read the journal")
+        assert check.sentence == "nobody answers"
+        (check,) = daemon(answers(given, pools=pools, notices=[notice]))
+        assert check.verdict is Verdict.OK  # it is said once
+
+
 def test_every_pool_is_judged(given: Any) -> None:
     pools = [given.pool(), given.pool(model="other", state="failed")]
     assert [c.verdict for c in engine(answers(given, pools=pools))] == [Verdict.OK, Verdict.FAIL]
@@ -223,6 +233,6 @@ def test_every_pool_is_judged(given: Any) -> None:
 
 @pytest.mark.parametrize("admin", [True, False])
 def test_who_one_is(given: Any, admin: bool) -> None:
-    (check,) = caller(Answers(given.status(), whoami(admin=admin), "", ""))
+    (check,) = caller(Answers(given.status(), whoami(admin=admin), "", "", ""))
     assert "uid:7, class loop, ceiling interactive" in check.sentence
     assert ("administrator" in check.sentence) is admin

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onegate.cli.checkup import Listening, Machine, Ran, Verdict
-from onegate.cli.checkup_socket import alike, anew, start, unanswered
+from onegate.cli.checkup_socket import alike, anew, journal, start, unanswered
 from onegate.protocol.address import SYSTEM_SOCKET
 
 OWN = "/run/user/1000/my own.sock"
@@ -113,6 +113,12 @@ def test_a_socket_that_may_not_be_looked_at(tmp_path: Path) -> None:
     closed = PermissionError(13, "Permission denied")
     found = unanswered(machine(tmp_path, closed), OWN, "no answer")
     assert found.command == f"namei -l '{OWN}'"
+
+
+def test_where_more_of_its_words_are(tmp_path: Path) -> None:
+    ours = machine(tmp_path, DAEMON, booted=True, units={"onegate.socket": "active"})
+    assert journal(ours, OWN) == "onegate status"  # no service has a journal of it
+    assert "-u onegate.service -u onegate-engine.service" in journal(ours, SYSTEM_SOCKET)
 
 
 def test_what_starts_a_daemon_anew(tmp_path: Path) -> None:

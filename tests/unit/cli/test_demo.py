@@ -14,6 +14,7 @@ from onegate.cli.flood import BATCH, INTERACTIVE, Figures
 from onegate.cli.main import run
 from onegate.cli.private_daemon import DaemonEnded
 from onegate.cli.terminal import console
+from onegate.cli.wait_ready import Look
 from onegate.config import check
 from onegate.config.engine_tables import EngineChoice
 from onegate.protocol import messages as m
@@ -67,7 +68,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_the_model_is_waited_for(monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
-    looks: list[Any] = [(None, "loading"), (None, "loading"), ("tiny", "")]
+    looks: list[Any] = [Look(None, "loading"), Look(None, "loading"), Look("tiny")]
     monkeypatch.setattr(verb, "look", lambda socket, model: looks.pop(0))
     daemon: Any = FakeDaemon()
     assert wait_for_model(daemon) == "tiny"
@@ -75,7 +76,7 @@ def test_the_model_is_waited_for(monkeypatch: pytest.MonkeyPatch, clock: Any) ->
 
 
 def test_a_daemon_that_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
-    monkeypatch.setattr(verb, "look", lambda socket, model: (None, "nobody"))
+    monkeypatch.setattr(verb, "look", lambda socket, model: Look(None, "nobody"))
     daemon: Any = FakeDaemon(DaemonEnded("it ended"))
     with pytest.raises(DaemonEnded, match="it ended"):
         wait_for_model(daemon)
@@ -85,10 +86,27 @@ def test_a_daemon_that_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, c
 def test_a_model_that_never_comes_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, clock: Any
 ) -> None:
-    monkeypatch.setattr(verb, "look", lambda socket, model: (None, "tiny is failed"))
+    monkeypatch.setattr(verb, "look", lambda socket, model: Look(None, "tiny is failed"))
     daemon: Any = FakeDaemon()
     with pytest.raises(DaemonEnded, match="tiny is failed"):
         wait_for_model(daemon)
+
+
+def test_an_engine_that_is_down_is_waited_for_shortly(
+    monkeypatch: pytest.MonkeyPatch, clock: Any
+) -> None:
+    # It has been down, is tried again, and is down for good.
+    looks = [Look(None, "nobody answers", True)] * 10 + [Look(None, "loading")]
+
+    def look(socket: str, model: None) -> Look:
+        return looks.pop(0) if looks else Look(None, "nobody answers", True)
+
+    monkeypatch.setattr(verb, "look", look)
+    daemon: Any = FakeDaemon()
+    with pytest.raises(DaemonEnded, match="nobody answers"):
+        wait_for_model(daemon)
+    least_s = 10 * verb.POLL_S + verb.DOWN_TIMEOUT_S
+    assert least_s <= clock["now"] / 1e9 < least_s + 1 < verb.READY_TIMEOUT_S
 
 
 class FakePerson:
@@ -185,7 +203,7 @@ def played(monkeypatch: pytest.MonkeyPatch, daemon: FakeDaemon) -> None:
 def test_the_verb_tells_what_to_do_next(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     daemon = FakeDaemon()
     played(monkeypatch, daemon)
-    monkeypatch.setattr(verb, "look", lambda socket, model: ("tiny", ""))
+    monkeypatch.setattr(verb, "look", lambda socket, model: Look("tiny"))
     assert run(["demo", "--engine", "scripted", "--jobs", "3"]) == 0
     text = capsys.readouterr().out
     assert "Its engine is ready: tiny" in text
@@ -203,7 +221,7 @@ def test_a_server_that_runs_here_is_shown_by_its_address(
     seen: list[str] = []
     played(monkeypatch, FakeDaemon())
     monkeypatch.setattr(verb, "PrivateDaemon", lambda text: seen.append(text) or FakeDaemon())
-    monkeypatch.setattr(verb, "look", lambda socket, model: ("llama3.2", ""))
+    monkeypatch.setattr(verb, "look", lambda socket, model: Look("llama3.2"))
     url = "http://127.0.0.1:9"
     assert run(["demo", "--engine", "ollama", "--model", "llama3.2", "--base-url", url]) == 0
     engine = check(seen[0]).engine
@@ -231,7 +249,7 @@ def test_an_engine_that_cannot_be_meant_is_64(capsys: Any, arguments: list[str],
 def test_a_daemon_that_does_not_start_is_69(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     daemon = FakeDaemon(DaemonEnded("the daemon ended with exit code 78: engine.model: no"))
     played(monkeypatch, daemon)
-    monkeypatch.setattr(verb, "look", lambda socket, model: (None, "nobody"))
+    monkeypatch.setattr(verb, "look", lambda socket, model: Look(None, "nobody"))
     assert run(["demo"]) == 69
     assert "engine.model: no" in capsys.readouterr().err
     assert daemon.stopped

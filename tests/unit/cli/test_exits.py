@@ -74,6 +74,7 @@ def test_no_daemon_and_bugs() -> None:
             "in 1.5 s; with `onegate ask --wait` a place is kept",
         ),
         (error_of(failed(Reason.TOKENS_FULL), started=False), "try again later"),
+        (error_of(failed(Reason.ENGINE_UNAVAILABLE), started=False), "`onegate status` says why"),
         (error_of(failed(Reason.ENGINE_FAILED), started=True), "at most a beginning"),
     ],
 )

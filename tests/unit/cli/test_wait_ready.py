@@ -8,7 +8,7 @@ import pytest
 
 from onegate.cli import wait_ready as verb
 from onegate.cli.main import run
-from onegate.cli.wait_ready import judge, look
+from onegate.cli.wait_ready import Look, judge, look
 from onegate.client.errors import Rejected, Unavailable, WrongModel, error_of
 from onegate.protocol.errors import Reason
 
@@ -29,8 +29,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_ready_is_when_a_pool_is(given: Any) -> None:
-    assert judge(given.status(), None) == ("tiny", "")
-    assert judge(given.status(), "tiny") == ("tiny", "")
+    assert judge(given.status(), None) == Look("tiny")
+    assert judge(given.status(), "tiny") == Look("tiny")
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_ready_is_when_a_pool_is(given: Any) -> None:
     ],
 )
 def test_what_is_missing_is_said(given: Any, more: Any, model: str | None, why: str) -> None:
-    ready, text = judge(given.status(**more), model)
-    assert ready is None
+    ready, text, down = judge(given.status(**more), model)
+    assert (ready, down) == (None, False)
     assert why in text
 
 
@@ -61,28 +61,39 @@ def test_what_the_first_request_loads_is_not_waited_for(
 
 def test_another_model_that_is_not_loaded_is_not_waited_for(given: Any) -> None:
     pools = [given.pool(), given.pool(model="other", state="cold")]
-    assert judge(given.status(pools=pools), "other") == ("other", "")
+    assert judge(given.status(pools=pools), "other") == Look("other")
 
 
 def test_the_engines_own_words_are_passed_on(given: Any) -> None:
     status = given.status(pools=[given.pool(state="failed", error="out of memory")])
-    assert judge(status, None) == (None, "tiny is failed (out of memory)")
+    assert judge(status, None) == Look(None, "tiny is failed (out of memory)")
+
+
+def test_an_engine_that_is_down_says_so(given: Any) -> None:
+    notices = [given.notice(code="engine_down", detail="nobody answers", since_ms=1)]
+    away = judge(given.status(pools=[], notices=notices), None)
+    assert away == Look(None, "the engine has no model yet: nobody answers", True)
+    again = judge(given.status(pools=[given.pool(state="loading")], notices=notices), None)
+    assert again == Look(None, "tiny is loading: nobody answers", True)
+    pools = [given.pool(state="failed", error="nobody answers")]
+    once = judge(given.status(pools=pools, notices=notices), None)
+    assert once == Look(None, "tiny is failed (nobody answers)", True)
 
 
 def test_until_when_it_is_released_is_said(given: Any) -> None:
     until_ms = round(datetime(2030, 1, 31, 7).timestamp() * 1000)
     status = given.status(pools=[given.pool(state="released", released_until_ms=until_ms)])
-    assert judge(status, None) == (None, "tiny is released until 2030-01-31 07:00:00")
+    assert judge(status, None) == Look(None, "tiny is released until 2030-01-31 07:00:00")
 
 
 def test_no_daemon_is_something_to_wait_for(gate: Any) -> None:
     gate.answers["open"] = Unavailable("nobody")
-    assert look("/s", None) == (None, "nobody")
+    assert look("/s", None) == Look(None, "nobody")
 
 
 def test_a_daemon_that_goes_is_something_to_wait_for(gate: Any, given: Any) -> None:
     gate.answers["open"] = error_of(given.failed(Reason.SHUTTING_DOWN), started=False)
-    ready, _ = look("/s", None)
+    ready, _, _ = look("/s", None)
     assert ready is None
 
 

@@ -86,6 +86,13 @@ async def test_an_engine_that_is_down_is_a_notice_until_it_is_back(box: Box) -> 
     assert notices(box) == {}
 
 
+async def test_an_engine_that_has_no_pool_yet_says_why(box: Box) -> None:
+    box.room.hear(EngineNotice(code="engine_down", model=None, detail="nobody answers"))
+    assert notices(box)[NoticeCode.ENGINE_DOWN] == "nobody answers"
+    box.room.hear(EngineNotice(code="engine_down", model=None, detail=None))
+    assert notices(box) == {}
+
+
 async def test_one_pool_does_not_speak_for_the_other(two: Box) -> None:
     two.change("tiny", state=PoolState.FAILED, error="one")
     two.change("other", state=PoolState.FAILED, error="two")

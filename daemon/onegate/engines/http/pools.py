@@ -33,7 +33,7 @@ class Pools:
         self._said = {pool.model: pool for pool in pools}
         self._told = dict(self._said)
         self._widths = {pool.model: Width(pool.capacity.max_seqs) for pool in pools}
-        self._notices: dict[tuple[NoticeName, str], str] = {}
+        self._notices: dict[tuple[NoticeName, str | None], str] = {}
         self._resting: dict[str, int] = {}
 
     def all(self) -> list[PoolInfo]:
@@ -72,6 +72,7 @@ class Pools:
     def probed(self, pools: list[PoolInfo]) -> list[str]:
         """What the server has now; what it no longer has cannot be served. Returns the models for
         which there is no room."""
+        self.notice("engine_down", None, None)
         beyond = []
         for pool in pools:
             known = self._said.get(pool.model)
@@ -105,6 +106,8 @@ class Pools:
     def taken_away(self, state: PoolState, why: str) -> None:
         """The server cannot be used. What it asked for holds no longer when it is back."""
         self._resting.clear()
+        if not self._said:  # and no pool that could say why
+            self.notice("engine_down", None, why)
         for model, pool in list(self._said.items()):
             self._said[model] = structs.replace(pool, state=state, error=why)
             self._show(model)
@@ -155,9 +158,9 @@ class Pools:
         self.notice("engine_queueing", model, width.finding)
         self.notice("foreign_load", model, _foreign(width))
 
-    def notice(self, code: NoticeName, model: str, detail: str | None) -> None:
+    def notice(self, code: NoticeName, model: str | None, detail: str | None) -> None:
         """Tell it once, and once that it is over."""
-        key: tuple[NoticeName, str] = (code, model)
+        key: tuple[NoticeName, str | None] = (code, model)
         if self._notices.get(key) == detail:
             return
         if detail is None:

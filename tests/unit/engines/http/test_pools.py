@@ -83,6 +83,17 @@ def test_a_server_that_is_away():
     assert pools.get("m").loads == 2
 
 
+def test_a_server_that_was_never_there_says_why():
+    pools, told = make()
+    for _ in range(2):
+        pools.taken_away(PoolState.FAILED, "nobody answers")
+    assert told == [EngineNotice(code="engine_down", model=None, detail="nobody answers")]
+    pools.probed([pool_of()])
+    assert told[1] == EngineNotice(code="engine_down", model=None, detail=None)
+    pools.taken_away(PoolState.FAILED, "nobody answers")  # which its pool says from now on
+    assert not [e for e in told[2:] if isinstance(e, EngineNotice)]
+
+
 def test_what_a_server_asked_for_ends_with_it(monkeypatch):
     monkeypatch.setattr("onegate.engines.http.pools.monotonic_ns", lambda: 10**9)
     pools, _ = make()
