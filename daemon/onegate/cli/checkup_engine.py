@@ -1,6 +1,9 @@
-"""What of the way to the engine can be wrong: its interpreter, and who else comes to its port."""
+"""What of the way to the engine can be wrong: its interpreter, its key, and who else comes to its
+port."""
 
 import ipaddress
+import shlex
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from onegate.cli.checkup import Check, Machine, Verdict
@@ -49,6 +52,22 @@ def interpreter(machine: Machine, config: Config | None) -> list[Check]:
     return [Check(name, Verdict.FAIL, text, INSTALL)]
 
 
+def key(config: Config | None) -> list[Check]:
+    """Is the key that a server wants where the configuration says?"""
+    server = None if config is None else _server(config)
+    name = getattr(server, "api_key_file", None)
+    if name is None:
+        return []
+    if "/" not in name:
+        text = f"api_key_file is the credential {name}, which only the service can see"
+        return [Check("key", Verdict.SKIP, text)]
+    look = f"ls -lL {shlex.quote(name)}"
+    if not Path(name).is_file():
+        text = f"api_key_file {name} is no file that is there: the daemon does not start without it"
+        return [Check("key", Verdict.FAIL, text, look)]
+    return [Check("key", Verdict.OK, f"api_key_file {name} is there")]
+
+
 def port(machine: Machine, config: Config | None, *, is_up: bool) -> list[Check]:
     """Can others than the daemon speak to an engine that is a server? `is_up`: the daemon can."""
     server = None if config is None else _server(config)
@@ -83,8 +102,11 @@ def port(machine: Machine, config: Config | None, *, is_up: bool) -> list[Check]
 def _closing(machine: Machine, place: str, number: int) -> str:
     if not number:
         return f"namei -l {place}"
-    recipe = f"{PREFIX}/current/{_RECIPE}" if is_present(machine) else _RECIPE
-    return f"sudo nft -D port={number} -f {recipe}"
+    if is_present(machine):
+        return f"sudo nft -D port={number} -f {PREFIX}/current/{_RECIPE}"
+    # There is no user onegate, and nft takes no name that nobody has.
+    user = machine.user_name(machine.uid)
+    return f"sed 's/root, onegate/root, {user}/' {_RECIPE} | sudo nft -D port={number} -f -"
 
 
 def _interpreter_of(machine: Machine) -> str | None:

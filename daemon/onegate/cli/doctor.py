@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from onegate.cli.checkup import Check, Machine, Verdict
 from onegate.cli.checkup_daemon import caller, connection, daemon, engine
-from onegate.cli.checkup_engine import interpreter, port
+from onegate.cli.checkup_engine import interpreter, key, port
 from onegate.cli.checkup_files import configuration, loaded, model
 from onegate.cli.checkup_machine import devices, installation, membership, units
 from onegate.cli.exits import Exit
@@ -44,6 +44,7 @@ def examine(machine: Machine, socket: str | None) -> list[Check]:
     found += _looked("units", lambda: units(machine))
     found += _looked("devices", lambda: devices(machine, config))
     found += _looked("engine", lambda: interpreter(machine, config))
+    found += _looked("key", lambda: key(config))
     checks, answers = connection(machine, socket)
     found += membership(machine, served=answers is not None)
     found += checks

@@ -137,6 +137,13 @@ def check_params(params: Params, pool: PoolInfo) -> None:
             )
 
 
+def check_up(pool: PoolInfo) -> None:
+    """`engine_unavailable` for a pool that has failed before it said what it can do: whatever else
+    is asked of it, that is the reason."""
+    if pool.state is PoolState.FAILED and pool.identity is None:
+        raise refuse(Reason.ENGINE_UNAVAILABLE, f"the engine cannot serve model {pool.model} now")
+
+
 def check_boundary(pool: PoolInfo, spec_class: ClassConfig) -> None:
     """`boundary_refused` where the class keeps its text here and the engine may not.
 

@@ -5,7 +5,14 @@ from onegate.config import ClassConfig
 from onegate.engines.base import EmbedRequest, Feature, PoolInfo
 from onegate.protocol import messages as m
 from onegate.protocol.errors import Phase, Reason
-from onegate.server.checks import check_bound, check_boundary, find_pool, refuse, too_large
+from onegate.server.checks import (
+    check_bound,
+    check_boundary,
+    check_up,
+    find_pool,
+    refuse,
+    too_large,
+)
 from onegate.server.generate import aborter, inbound
 from onegate.server.live import LiveRequest
 from onegate.server.prepare import deadline_ns
@@ -32,6 +39,7 @@ def plan_embed(
     at once is no more than that.
     """
     check_boundary(pool, asked_class)
+    check_up(pool)
     if Feature.EMBEDDINGS not in pool.features:
         raise refuse(
             Reason.UNSUPPORTED,

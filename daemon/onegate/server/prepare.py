@@ -16,6 +16,7 @@ from onegate.server.checks import (
     check_class,
     check_features,
     check_params,
+    check_up,
     check_whole_prompt,
     too_large,
 )
@@ -122,6 +123,7 @@ def plan_generate(
     `spec_class` is what it is treated as, `asked_class` the one whose bounds it was told.
     """
     check_boundary(pool, asked_class)
+    check_up(pool)
     check_features(message, pool)
     check_params(message.params, pool)
     check_class(message, asked_class)

@@ -87,6 +87,16 @@ def test_the_core_gets_what_it_decides_on() -> None:
     assert spec.lease is False
 
 
+def test_a_model_that_cannot_be_served_is_not_refused_for_what_it_cannot_do() -> None:
+    # It has never said what it can do.
+    failed = msgspec.structs.replace(
+        NO_FEATURES, params=frozenset(), state=PoolState.FAILED, identity=None
+    )
+    ending = refused(pool=failed, params=Params(max_tokens=20))
+    assert ending.reason is Reason.ENGINE_UNAVAILABLE
+    assert ending.message == "the engine cannot serve model tiny now"
+
+
 def test_the_engine_gets_what_it_runs() -> None:
     tools = [Tool(function=FunctionSpec(name="add"))]
     planned = plan(

@@ -27,7 +27,7 @@ from onegate.engines.openai.figures import Figures, figures, takes_priority
 from onegate.engines.openai.flavours import NONE, Flavour
 from onegate.engines.openai.refusal import refusal_of
 from onegate.engines.openai.shapes import Embedded, LlamaTokens, Rendered, VllmTokens
-from onegate.engines.openai.survey import Survey, offload_of, pools_of, survey
+from onegate.engines.openai.survey import Survey, missing_pools, offload_of, pools_of, survey
 from onegate.engines.openai.wording import call_of, messages_of, tools_of
 from onegate.protocol.content import Message, Params, Tool, Usage
 
@@ -109,7 +109,7 @@ class OpenAiDialect:
         self.confirm_every_s = _OFTEN_S if found.flavour.counts == "vllm" else _SELDOM_S
         pools = pools_of(found, self._config, boundary=self._boundary, priority=self._priority)
         self._models = [pool.model for pool in pools]
-        return pools
+        return pools + missing_pools(found, self._config)
 
     async def _ask_priority(self, link: HttpLink, found: Survey) -> None:
         asked = (found.flavour.name, found.version)

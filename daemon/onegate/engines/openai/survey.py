@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
 from onegate.config import OpenAiConfig, OpenAiPool
 from onegate.engines.base import (
@@ -31,6 +32,8 @@ _COUNT = re.compile(r"[0-9]{1,12}")
 # Where neither the owner nor the server says.
 _SEATS = 4
 _CONTEXT_TOK = 4096
+# Of a list of names, those that a sentence has room for.
+_NAMED = 8
 # No machine has more memory than this.
 _MAX_OFFLOAD_GIB = 1e6
 
@@ -163,8 +166,26 @@ def pools_of(
     ]
 
 
+def missing_pools(found: Survey, config: OpenAiConfig) -> list[PoolInfo]:
+    """Those that the owner names and the server does not have."""
+    has = [model.id for model in found.models]
+    listed = ", ".join(has[:_NAMED]) + (" and others" if len(has) > _NAMED else "")
+    return [
+        structs.replace(
+            pool,
+            state=PoolState.FAILED,
+            error=f"the server has no model {pool.model} (it has {listed}): correct "
+            "[[engine.openai.pools]]",
+        )
+        for pool in expected_pools(config)
+        if pool.model not in has
+    ]
+
+
 def expected_pools(config: OpenAiConfig) -> list[PoolInfo]:
-    """What is known before the server has said anything: the pools that the owner names."""
+    """What is known before the server has said anything: the pools that the owner names, with what
+    every server takes, so that a request that comes meanwhile may wait for it."""
+    flavour = NONE if config.flavour == "auto" else FLAVOURS[config.flavour]
     return [
         PoolInfo(
             model=pool.model,
@@ -172,8 +193,10 @@ def expected_pools(config: OpenAiConfig) -> list[PoolInfo]:
             capacity=EngineCapacity(
                 max_seqs=pool.max_seqs or config.max_seqs or _SEATS,
                 max_context_tok=pool.context_tok or config.context_tok or _CONTEXT_TOK,
-                reservation=NONE.reservation,
+                reservation=flavour.reservation,
             ),
+            features=_features(Survey(flavour), pool, priority=False),
+            params=frozenset(flavour.params),
         )
         for pool in config.pools
     ]

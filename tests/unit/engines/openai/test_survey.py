@@ -4,7 +4,13 @@ from tests.unit.engines.openai.fakes import TableLink
 from onegate.config import OpenAiConfig, OpenAiPool
 from onegate.engines.base import EngineBroke, EngineError, EngineUnavailable, Feature, PoolState
 from onegate.engines.http.link import HttpStatus
-from onegate.engines.openai.survey import expected_pools, offload_of, pools_of, survey
+from onegate.engines.openai.survey import (
+    expected_pools,
+    missing_pools,
+    offload_of,
+    pools_of,
+    survey,
+)
 
 LLAMA_MODELS = {"data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 2048}}]}
 
@@ -71,6 +77,17 @@ async def test_what_the_owner_says_of_a_model():
     (expected,) = expected_pools(OpenAiConfig(pools=(said,)))
     assert expected.state is PoolState.LOADING
     assert expected.capacity.max_seqs == 2
+    # A request that comes before the server is there is not refused for what every server takes.
+    assert "max_tokens" in expected.params
+    assert {Feature.IMAGES, Feature.EMBEDDINGS, Feature.SCHEMA} <= expected.features
+
+
+async def test_a_model_that_the_server_does_not_have():
+    config = OpenAiConfig(pools=(OpenAiPool(model="b"), OpenAiPool(model="x")))
+    models = {"data": [{"id": f"{name}"} for name in "abcdefghij"]}
+    (gone,) = missing_pools(await survey(TableLink(v1__models=models), config), config)
+    assert (gone.model, gone.state) == ("x", PoolState.FAILED)
+    assert "no model x (it has a, b, c, d, e, f, g, h and others): correct" in gone.error
 
 
 async def test_two_models_have_two_digests():
