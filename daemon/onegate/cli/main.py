@@ -74,6 +74,9 @@ def _carry_out(arguments: list[str]) -> int:
         help_epilogue=EPILOGUE,
         suppress_keyboard_interrupt=False,
     )
+    first = arguments[0] if arguments else "-"
+    if first not in VERBS and not first.startswith("-"):
+        raise UsageError(f"there is no verb {first!r}; there are {', '.join(VERBS)}")
     # One verb is loaded where one is named; all of them only to list them.
     named = [verb for verb in arguments[:1] if verb in VERBS]
     for place, verb in enumerate(named or VERBS):

@@ -65,6 +65,11 @@ def test_usage_errors_are_one_sentence_on_standard_error(arguments: list[str], c
     assert "--help" in captured.err
 
 
+def test_a_verb_that_is_none_is_said_beside_all_there_are(capsys: Any) -> None:
+    assert run(["aks"]) == 64
+    assert f"no verb 'aks'; there are {', '.join(VERBS)};" in capsys.readouterr().err
+
+
 def test_an_error_is_a_sentence_and_its_code(gate: Any, given: Any, capsys: Any) -> None:
     gate.answers["open"] = error_of(given.failed(Reason.PERMISSION), started=False)
     assert run(["status"]) == 77

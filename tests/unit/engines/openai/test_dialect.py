@@ -2,7 +2,7 @@ import pytest
 from tests.unit.engines.openai.fakes import TableLink
 
 from onegate.clock import monotonic_ns
-from onegate.config import OpenAiConfig
+from onegate.config import OpenAiConfig, OpenAiPool
 from onegate.engines.base import (
     EmbedRequest,
     EngineMalformed,
@@ -10,6 +10,7 @@ from onegate.engines.base import (
     EngineRequest,
     EngineUnavailable,
     Feature,
+    PoolState,
 )
 from onegate.engines.http.dialect import Leaving, Phase
 from onegate.engines.http.link import HttpStatus
@@ -116,6 +117,16 @@ async def test_a_server_that_was_too_busy_is_asked_again_for_its_priority(monkey
     now[0] += 100 * 10**9
     await dialect.watch(link)
     assert len(link.asked) == n_asked
+
+
+async def test_a_model_that_is_named_and_not_there_says_what_is():
+    config = OpenAiConfig(pools=(OpenAiPool(model="x"),))
+    dialect = OpenAiDialect(config, boundary="local")
+    link = TableLink(v1__models={"data": [{"id": "m"}]})
+    for pools in (await dialect.probe(link), (await dialect.watch(link)).pools):
+        (pool,) = pools
+        assert (pool.model, pool.state) == ("x", PoolState.FAILED)
+        assert "it has m" in pool.error
 
 
 async def test_a_vllm_may_be_asked_often_and_a_llama_server_may_not():
