@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 import traceback
+from contextlib import suppress
 
 import uvloop
 
@@ -67,8 +68,16 @@ def _handed_over() -> Listener | None:
 
 def _bind(config: Config, path: str | None) -> Listener:
     gate = config.gate
+    said = path or os.environ.get("ONEGATE_SOCKET") or gate.socket_path
+    place = (
+        os.path.abspath(path) if path else socket_path(config, environ=os.environ, uid=os.getuid())
+    )
+    if not said:
+        # The home of a new account has no .cache yet. Of a path that somebody said no tree is made.
+        with suppress(OSError):  # bind says what is wrong
+            os.makedirs(os.path.dirname(os.path.dirname(place)), 0o700, exist_ok=True)
     return bind(
-        os.path.abspath(path) if path else socket_path(config, environ=os.environ, uid=os.getuid()),
+        place,
         mode=gate.socket_mode,
         group=gate.socket_group,
         backlog=gate.socket_backlog,

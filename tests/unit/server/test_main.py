@@ -178,6 +178,27 @@ def test_nothing_to_listen_on(
     assert "another daemon serves /run/a.sock" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("said", [False, True])
+def test_a_new_account_has_no_cache_folder_yet(
+    monkeypatch: pytest.MonkeyPatch,
+    listener: Listener,
+    app: type[App],
+    tmp_path: Path,
+    said: bool,
+) -> None:
+    monkeypatch.setattr(main_module.os, "getuid", lambda: 1000)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    places = []
+    monkeypatch.setattr(main_module, "bind", lambda path, **options: places.append(path))
+    place = tmp_path / ".cache/onegate/onegate.sock"
+    exit_code(monkeypatch, *(["--socket", str(place)] if said else []))
+    assert places == [str(place)]
+    # Of a path that somebody wrote nothing is made but its own folder, and that by bind.
+    assert (tmp_path / ".cache").is_dir() is not said
+
+
 def test_a_socket_that_was_handed_over_comes_first(
     monkeypatch: pytest.MonkeyPatch, listener: Listener, app: type[App]
 ) -> None:
