@@ -29,6 +29,9 @@ from onegate.protocol.content import (
 _NS_PER_MS = 1e6
 # As many alternatives as a request can ask for.
 _MAX_TOP = 20
+# A piece that came so many times on end, blanks aside, makes Ollama give up; 0.9.3 logs that and tells
+# nobody, newer ones send an error line (`token repeat limit reached` in its llm/server.go).
+_REPEATS = 30
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
@@ -60,6 +63,8 @@ class AnswerReader:
         self._accepted = False
         self._said_tok = 0
         self._tool_calls = 0
+        self._piece = ""
+        self._repeats = 0
 
     def line(self, line: bytes) -> Iterable[GenerateItem]:
         """The items of one line. Raises EngineBroke for an error line, EngineMalformed for what is
@@ -70,7 +75,10 @@ class AnswerReader:
 
     def end(self) -> Iterable[GenerateItem]:
         """Ollama ends every answer with `done`; a clean end without it is a cut."""
-        raise EngineBroke("Ollama ended the answer without saying that it is done")
+        why = ""
+        if self._repeats >= _REPEATS:
+            why = ": the model said one thing over and over, and Ollama gives such an answer up"
+        raise EngineBroke(f"Ollama ended the answer without saying that it is done{why}")
 
     def _items(self, line: Line) -> Iterator[GenerateItem]:
         if line.error is not None:
@@ -98,6 +106,9 @@ class AnswerReader:
 
     def _chunk(self, kind: ChunkKind, text: str, line: Line, *, n_tok: int) -> EngineChunk:
         self._said_tok += n_tok
+        piece = text.strip()
+        self._repeats = self._repeats + 1 if piece == self._piece else 0
+        self._piece = piece
         logprobs = None
         if self._want_logprobs and line.logprobs and n_tok:
             logprobs = [_logprob(said) for said in line.logprobs]

@@ -162,6 +162,16 @@ def test_a_clean_end_without_done_is_none():
         answer.end()
 
 
+def test_an_answer_that_ollama_gave_up_says_why():
+    answer = reader(context=1000)
+    read(answer, chat("Hi"), *[chat(" \n" * (n % 2)) for n in range(31)])
+    with pytest.raises(EngineBroke, match="over and over"):
+        answer.end()
+    read(answer, chat("Hi"))
+    with pytest.raises(EngineBroke, match=r"that it is done$"):
+        answer.end()
+
+
 @pytest.mark.parametrize(
     "line",
     [
