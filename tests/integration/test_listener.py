@@ -106,7 +106,7 @@ def test_its_folder_is_made_but_not_a_whole_tree(tmp_path: Path) -> None:
     bound = bind(tmp_path / "new" / "gate.sock")
     assert connects(tmp_path / "new" / "gate.sock")
     bound.close()
-    with pytest.raises(ListenError, match="No such file or directory"):
+    with pytest.raises(ListenError, match="No such file or directory: make its folder"):
         bind(tmp_path / "a" / "b" / "gate.sock")
 
 

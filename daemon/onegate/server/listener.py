@@ -146,7 +146,8 @@ def bind(path: str, *, mode: int, group: str | None, backlog: int) -> Listener:
             os.mkdir(os.path.dirname(path), 0o755)
         lock_fd = _lock(path + ".lock")
     except OSError as error:
-        raise ListenError(f"cannot lock {path}.lock: {error.strerror}") from error
+        text = f"cannot lock {path}.lock: {error.strerror}"
+        raise ListenError(f"{text}: make its folder, or listen elsewhere") from error
     try:
         _remove_stale(path)
         sock = _bound(path, mode, gid, backlog)
