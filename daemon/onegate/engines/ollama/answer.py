@@ -29,8 +29,8 @@ from onegate.protocol.content import (
 _NS_PER_MS = 1e6
 # As many alternatives as a request can ask for.
 _MAX_TOP = 20
-# A piece that came so many times on end, blanks aside, makes Ollama give up; 0.9.3 logs that and tells
-# nobody, newer ones send an error line (`token repeat limit reached` in its llm/server.go).
+# A piece that came so many times on end, blanks aside, makes Ollama give up; 0.9.3 logs that and
+# tells nobody, newer ones send an error line (`token repeat limit reached` in its llm/server.go).
 _REPEATS = 30
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
