@@ -6,6 +6,7 @@ Daemons and engine hosts are this script's own and gone at its end. Takes an hou
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
@@ -306,4 +307,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # With its daemons and servers, which would go on and be measured beside the next run.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     main()
