@@ -210,6 +210,8 @@ async def test_nothing_can_be_asked_for_behind_the_end(box, given):
         {"oneOf": [{"type": "null"}]},
         {"properties": {f"p{i}": {"properties": {"a": True}} for i in range(MAX_SUBSCHEMAS)}},
         {"const": "x" * 1_000_000},
+        {"enum": ["a"] * 16_000, "const": "x" * 200_000},
+        {"anyOf": [{"type": "integer", "minimum": i, "maximum": 10**14 + i} for i in range(500)]},
     ],
     ids=lambda schema: str(schema)[:30],
 )
@@ -239,6 +241,13 @@ HARD = {
         },
     },
     "many alike": {"anyOf": [{"properties": {"same": {"const": i}}} for i in range(200)]},
+    "odd bounds": {
+        "anyOf": [
+            {"type": "integer", "minimum": i - 123456789012345, "maximum": 987654321098765 - i}
+            for i in range(20)
+        ]
+    },
+    "long characters": {"enum": ["\U0001f600" * i for i in range(1, 63)]},
     "odd names": {"properties": {chr(c) * 3: True for c in range(1, 200)}},
 }
 

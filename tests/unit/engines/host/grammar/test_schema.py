@@ -8,7 +8,7 @@ from tests.unit.engines.host.grammar.conftest import allows, drawn
 from onegate.engines.host.engine import Refusal
 from onegate.engines.host.grammar.schema import (
     MAX_DEPTH,
-    MAX_FIXED_CHARS,
+    MAX_FIXED_BYTES,
     MAX_REPEATS,
     MAX_SUBSCHEMAS,
     PATH,
@@ -26,6 +26,12 @@ PERSON = {
     "required": ["name"],
     "additionalProperties": False,
 }
+
+
+def odd_bounds(i):
+    return {"type": "integer", "minimum": i - 123456789012345, "maximum": 987654321098765 - i}
+
+
 TREE = {
     "$defs": {
         "a/b~c d": {
@@ -175,7 +181,9 @@ BAD = [
     ("nested too deeply", "invalid", nested(MAX_DEPTH + 1)),
     ("too large", "invalid", long_chain(MAX_SUBSCHEMAS)),
     ("too large", "invalid", {"anyOf": [True] * MAX_SUBSCHEMAS}),
-    ("too large", "invalid", {"const": "x" * MAX_FIXED_CHARS}),
+    ("too large", "invalid", {"const": "x" * MAX_FIXED_BYTES}),
+    ("too large", "invalid", {"const": "\U0001f600" * (MAX_FIXED_BYTES // 4)}),
+    ("rounder", "invalid", {"anyOf": [odd_bounds(i) for i in range(60)]}),
     ("counts too far", "invalid", {"maxLength": MAX_REPEATS + 1}),
     ("counts too far", "invalid", {"minItems": 10**30}),
     ("counts too far", "invalid", {"items": {"maxItems": 600}, "maxItems": 600}),
@@ -240,3 +248,15 @@ def test_whatever_is_allowed_can_be_read(schema):
     assert len(texts) > 20
     for text in texts:
         json.loads(text)
+
+
+def test_what_is_fixed_is_written_once_however_many_it_is_compared_with(monkeypatch):
+    written = []
+    dumps = json.dumps
+    monkeypatch.setattr(
+        "onegate.engines.host.grammar.schema.json.dumps",
+        lambda value, **given: written.append(value) or dumps(value, **given),
+    )
+    with pytest.raises(Refusal, match="by no answer"):
+        grammar_of({"enum": ["a", "b", "c"] * 10, "const": "far away"})
+    assert written.count("far away") == 1
