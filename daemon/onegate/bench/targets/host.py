@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec import structs
+
 from onegate.bench.targets.base import (
     Ask,
     Broke,
@@ -54,9 +56,11 @@ class HostTarget:
     @classmethod
     def of(cls, config: Config, model: str | None, *, ready_s: float, log: Log) -> "HostTarget":
         """The host that a daemon with this configuration would start. Raises TargetError."""
+        # Not the one that is a service: it serves the daemon, and one at a time.
+        own = structs.replace(config.engine, host_socket=None)
         try:
             engine = build_engine(
-                config.engine,
+                own,
                 step_target_ms=config.step_target_ms,
                 log=log,
                 crashed=lambda name, error: log(f"{name} crashed: {error!r}"),

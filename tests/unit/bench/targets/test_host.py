@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from onegate.bench.targets import host as host_module
 from onegate.bench.targets.base import Ask, Broke, Expired, Refused, TargetError
 from onegate.bench.targets.host import HostTarget
+from onegate.config import EngineConfig, check
 from onegate.engines.base import (
     Accepted,
     EngineBroke,
@@ -171,6 +173,19 @@ async def test_output_may_be_waited_for_less_long() -> None:
     with pytest.raises(Expired, match="ttft_deadline_exceeded"):
         await target.ask(asking(ttft_timeout_ms=1, timeout_ms=60_000), Watched())
     assert engine.items[0].closed
+
+
+def test_the_host_is_its_own_and_not_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    def build(config: EngineConfig, **_: Any) -> Any:
+        built.append(config)
+        return PlayedEngine()
+
+    monkeypatch.setattr(host_module, "build_engine", build)
+    config = check('[engine]\nkind = "scripted"\nhost_socket = "/run/onegate-engine/host.sock"\n')
+    HostTarget.of(config, None, ready_s=1, log=lambda text: None)
+    assert [engine.host_socket for engine in built] == [None]
 
 
 async def test_a_host_that_cannot_be_measured() -> None:
