@@ -117,6 +117,8 @@ def build(spec: Spec, *, ready_s: float, log: Log) -> Target:
         kind = config.engine.kind
         if kind in HTTP_KINDS:
             raise TargetError(f"{spec}: {kind} runs in no host. Bare it is {kind}:URL")
+        if kind == "tensorrt-llm":  # which loads for minutes
+            ready_s = max(ready_s, config.engine.tensorrt_llm.load_timeout_s)
         return HostTarget.of(config, spec.model, ready_s=ready_s, log=log)
     if spec.kind in HTTP_KINDS:
         return _http(spec, ready_s)

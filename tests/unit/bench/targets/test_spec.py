@@ -111,3 +111,16 @@ def test_http_servers_by_their_dialect() -> None:
     for kind in ("openai", "ollama"):
         target = build(Spec(kind, "http://h"), ready_s=1.0, log=print)
         assert type(target).__name__.lower() == f"{kind}target"
+
+
+@pytest.mark.parametrize(("kind", "least_s"), [("tensorrt-llm", 600.0), ("scripted", 1.0)])
+def test_an_engine_that_loads_for_minutes_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, least_s: float
+) -> None:
+    waits = []
+    monkeypatch.setattr(HostTarget, "of", lambda *_, ready_s, log: waits.append(ready_s))
+    config = tmp_path / "a.toml"
+    own = 'model = "/m"\npython = "/p"\ntensorrt_llm.load_timeout_s = 600\n'
+    config.write_text(f'[engine]\nkind = "{kind}"\n' + (own if kind != "scripted" else ""))
+    build(Spec("host", str(config)), ready_s=1.0, log=print)
+    assert waits == [least_s]
