@@ -9,6 +9,7 @@ from onegate.cli.checkup_machine import (
     GATE_UNIT,
     SOCKET_UNIT,
     is_installed,
+    is_present,
 )
 from onegate.protocol.address import SYSTEM_SOCKET
 
@@ -18,7 +19,9 @@ _JOURNAL = f"journalctl -u {GATE_UNIT} -n 50 --no-pager"
 def start(machine: Machine, path: str) -> str:
     """What makes somebody listen where nobody does."""
     if path == SYSTEM_SOCKET:
-        return f"sudo systemctl start {SOCKET_UNIT}" if machine.booted else "onegated &"
+        # Where nothing was installed there is no such unit, whoever boots the machine.
+        service = machine.booted and is_present(machine)
+        return f"sudo systemctl start {SOCKET_UNIT}" if service else "onegated &"
     return f"onegated --socket {shlex.quote(path)} &"
 
 

@@ -77,6 +77,7 @@ def test_no_socket_where_the_systems_should_be(
     monkeypatch.setattr(checkup_socket, "SYSTEM_SOCKET", path)
     if booted:
         (tmp_path / "run/systemd/system").mkdir(parents=True)
+        (tmp_path / "opt/onegate/current").mkdir(parents=True)
     (check,), found = connection(machine, path)
     assert (check.verdict, found) == (Verdict.FAIL, None)
     assert check.command is not None

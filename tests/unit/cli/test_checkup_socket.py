@@ -51,9 +51,18 @@ def test_where_nobody_listens_somebody_is_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("booted", "command"), [(True, "sudo systemctl start onegate.socket"), (False, "onegated &")]
+    ("booted", "present", "command"),
+    [
+        (True, True, "sudo systemctl start onegate.socket"),
+        (True, False, "onegated &"),
+        (False, True, "onegated &"),
+    ],
 )
-def test_the_systems_socket_is_systemds_to_open(tmp_path: Path, booted: bool, command: str) -> None:
+def test_the_systems_socket_is_systemds_to_open(
+    tmp_path: Path, booted: bool, present: bool, command: str
+) -> None:
+    if present:
+        (tmp_path / "opt/onegate/current").mkdir(parents=True)
     found = unanswered(machine(tmp_path, None, booted=booted), SYSTEM_SOCKET, "nobody listens")
     assert found.command == command
 
