@@ -273,6 +273,22 @@ def test_what_nobody_has_seen_of_it_is_asked_again_when_the_server_is_back(
     gate.wait(lambda: is_idle(gate))
 
 
+def test_who_waits_for_a_server_that_stays_away_is_told(gate: Observed, behind: Behind) -> None:
+    """Not at once, for it may be back in a moment; and not as late as it is."""
+    with gate.greeted() as person, gate.greeted() as night:
+        behind.die()
+        gate.wait(lambda: gate.pool()["state"] == "loading")
+        person.write(generate(1, "hello", **{"class": "interactive"}))
+        night.write(batch(1, f"story {behind.long}", 5))
+        refused = person.end(1)
+        assert gate.pool()["state"] == "failed"
+        assert refused["reason"] == "ttft_deadline_exceeded"
+        assert refused["message"].endswith(f"cannot serve model {gate.pool()['model']} now")
+        # Nobody watches: the night's work waits, and is done when the server is back.
+        behind.start()
+        assert night.end(1)["t"] == "done"
+
+
 def seen(raw: Raw, t: str) -> list[dict[str, Any]]:
     raw.inbox.append(raw.expect(t, 1))
     return raw.inbox

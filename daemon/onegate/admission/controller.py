@@ -130,8 +130,8 @@ class Controller:
         if full is None or (pool.ready and not queue.waiting_for(spec.pool)):
             self._seq += 1
             account = queue.accounts.enter(spec.principal, spec.flow)
-            unready_ns = pool.unready_ns(now_ns)
-            record = Record(spec, self._seq, spec.prompt_tok, unready_ns, account, reserved_tok)
+            excused_ns = pool.excused_ns(now_ns)
+            record = Record(spec, self._seq, spec.prompt_tok, excused_ns, account, reserved_tok)
             book.records[spec.rid] = record
             self._join_queue(record, now_ns)
             effects += self._start(now_ns)
@@ -399,7 +399,7 @@ class Controller:
             pool = book.pools[spec.model] = Pool(spec)
         pool.become(spec, now_ns)
         book.pools_changed()
-        # Default ttft deadlines stood still while it was not ready; their times may be known again.
+        # Default ttft deadlines stood still while it was excused; their times may be known again.
         for queue in book.queues.values():
             for rid in queue:
                 if book.records[rid].spec.pool == spec.model:
@@ -443,7 +443,7 @@ class Controller:
                         del book.closed[name]
                 continue
             record = book.records[name]
-            refusal = refusals.expiry(kind, record)
+            refusal = refusals.expiry(kind, record, self._book.pools[record.spec.pool])
             if record.state is State.QUEUED:
                 meter.waited(book, record)
                 self._forget_queued(record, now_ns)

@@ -114,11 +114,11 @@ class RequestSpec:
 
     `prompt_tok` is an estimate unless `counted`. `ttft_deadline_ns` bounds queue plus prefill when
     it is the client's own (`ttft_is_own`); a class's default bounds only the wait that others
-    cause, so it stops at the grant and stands still while the pool is not ready. `deadline_ns`
-    bounds the whole request. A `lease` never shows tokens: it runs until settled. `prompt_bytes` is
-    what a `ticket`, the promise of an earlier refusal, is held against, because the estimate of
-    `prompt_tok` may have moved since. `likely_tok` of `max_tok` are expected as long as nothing is
-    known of its like, where the caller named no bound; None: all of them.
+    cause, so it stops at the grant and stands still while the pool is cold, loading or lent.
+    `deadline_ns` bounds the whole request. A `lease` never shows tokens: it runs until settled.
+    `prompt_bytes` is what a `ticket`, the promise of an earlier refusal, is held against, because
+    the estimate of `prompt_tok` may have moved since. `likely_tok` of `max_tok` are expected as
+    long as nothing is known of its like, where the caller named no bound; None: all of them.
     """
 
     rid: int

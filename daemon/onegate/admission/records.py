@@ -84,7 +84,7 @@ class Record:
     spec: RequestSpec
     seq: int
     prompt_tok: int
-    unready_before_ns: int
+    excused_before_ns: int
     account: Account
     reserved_tok: int
     state: State = State.QUEUED
@@ -176,14 +176,14 @@ class Pool:
     _computed: WindowSum | None = None
     _weight: float = USUAL_WEIGHT
     _weigh_ns: int = 0
-    _unready_since_ns: int | None = None
-    _unready_ns: int = 0
+    _excused_since_ns: int | None = None
+    _excused_ns: int = 0
     _loading_since_ns: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.ready:
-            # Only differences of the unready time are used, so any beginning will do.
-            self._unready_since_ns = 0
+        if self.excused:
+            # Only differences of the excused time are used, so any beginning will do.
+            self._excused_since_ns = 0
         if self.spec.state is PoolState.LOADING:
             self._loading_since_ns = 0  # nobody knows, and nobody is refused for it
 
@@ -191,6 +191,12 @@ class Pool:
     def ready(self) -> bool:
         """Can it take work now?"""
         return self.spec.state is PoolState.READY
+
+    @property
+    def excused(self) -> bool:
+        """Does a default ttft stand still? While it is loaded, or cold, or lent; who waits for one
+        that has failed waits for nobody knows what."""
+        return self.spec.state not in (PoolState.READY, PoolState.FAILED)
 
     @property
     def capacity(self) -> PoolCapacity:
@@ -203,7 +209,7 @@ class Pool:
 
     def become(self, spec: PoolSpec, now_ns: int) -> None:
         """The engine says that this is the pool now."""
-        was_ready = self.ready
+        was_ready, was_excused = self.ready, self.excused
         if spec.state is not PoolState.LOADING:
             self._loading_since_ns = None
         elif self._loading_since_ns is None:
@@ -212,12 +218,13 @@ class Pool:
             self.pace.forget()
             self.lengths.forget()
         self.spec = spec
+        if was_excused and not self.excused:
+            self._excused_ns = self.excused_ns(now_ns)
+            self._excused_since_ns = None
+        elif self.excused and not was_excused:
+            self._excused_since_ns = now_ns
         if self.ready and not was_ready:
-            self._unready_ns = self.unready_ns(now_ns)
-            self._unready_since_ns = None
             self.ready_since_ns = now_ns
-        elif was_ready and not self.ready:
-            self._unready_since_ns = now_ns
         if spec.state is PoolState.FAILED or (was_ready and not self.ready):
             self.in_turn = False
         if not self.ready and (self.served or spec.state is PoolState.FAILED):
@@ -272,11 +279,11 @@ class Pool:
         self.load_asked_ns = now_ns
         self.in_turn = in_turn
 
-    def unready_ns(self, now_ns: int) -> int:
-        """For how long in all it could not take work, from an arbitrary beginning."""
-        if self._unready_since_ns is None:
-            return self._unready_ns
-        return self._unready_ns + now_ns - self._unready_since_ns
+    def excused_ns(self, now_ns: int) -> int:
+        """For how long in all it was excused, from an arbitrary beginning."""
+        if self._excused_since_ns is None:
+            return self._excused_ns
+        return self._excused_ns + now_ns - self._excused_since_ns
 
     def loading_ns(self, now_ns: int) -> int:
         """For how long it has been loading, of its own or asked to; 0 if it is not."""
@@ -286,6 +293,6 @@ class Pool:
         return 0 if since_ns is None else now_ns - since_ns
 
     @property
-    def unready_settled_ns(self) -> int | None:
-        """The same while it is ready, None while the time is still growing."""
-        return self._unready_ns if self._unready_since_ns is None else None
+    def excused_settled_ns(self) -> int | None:
+        """The same where it is not excused now, None while the time is still growing."""
+        return self._excused_ns if self._excused_since_ns is None else None

@@ -5,9 +5,9 @@ from dataclasses import replace
 from onegate.admission.book import Book
 from onegate.admission.deadlines import Kind
 from onegate.admission.lifecycle import State
-from onegate.admission.model import Refusal, Refused, RequestSpec
+from onegate.admission.model import PoolState, Refusal, Refused, RequestSpec
 from onegate.admission.queue import Backpressure
-from onegate.admission.records import Record
+from onegate.admission.records import Pool, Record
 from onegate.admission.tickets import EARLY_NS
 
 NS_PER_MS = 1_000_000
@@ -135,9 +135,11 @@ def drained(place: int) -> Refusal:
     )
 
 
-def expiry(kind: Kind, record: Record) -> Refusal:
+def expiry(kind: Kind, record: Record, pool: Pool) -> Refusal:
     """The refusal of a request that ran out of time where it is now."""
     where = "waiting" if record.state is State.QUEUED else "running"
+    if record.state is State.QUEUED and pool.spec.state is PoolState.FAILED:
+        where += f": the engine cannot serve model {pool.spec.model} now"
     match kind:
         case Kind.TTFT:
             return Refusal(

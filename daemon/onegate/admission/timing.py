@@ -2,7 +2,8 @@
 
 Two promises: `ttft` bounds queue and prefill, `deadline` the whole request. A client's own ttft is
 taken literally. A class's default bounds only the wait that others cause: it ends with the grant
-and stands still while the pool cannot take work, so that a slow or cold box still answers.
+and stands still while the pool is loaded or lent, so that a slow or cold box still answers. While
+the pool has failed it goes on, or a person would wait for an engine that is gone.
 """
 
 from onegate.admission.book import Book
@@ -44,7 +45,7 @@ def _ttft_ns(book: Book, record: Record) -> int | None:
         return None if done else spec.ttft_deadline_ns
     if record.state is not State.QUEUED:
         return None
-    unready_ns = book.pools[spec.pool].unready_settled_ns
-    if unready_ns is None:
+    excused_ns = book.pools[spec.pool].excused_settled_ns
+    if excused_ns is None:
         return None
-    return spec.ttft_deadline_ns + unready_ns - record.unready_before_ns
+    return spec.ttft_deadline_ns + excused_ns - record.excused_before_ns

@@ -203,9 +203,11 @@ def become(world: World, spec: PoolSpec) -> None:
     if spec.identity != known.spec.identity:
         known.told = 0
     known.spec = spec
-    if spec.state is PoolState.READY and known.since is not None:
-        known.unready, known.since = known.unready_at(world.now), None
-    elif spec.state is not PoolState.READY and known.since is None:
+    # Who waits for a pool that has failed waits for nobody knows what.
+    stands = spec.state not in (PoolState.READY, PoolState.FAILED)
+    if not stands and known.since is not None:
+        known.excused, known.since = known.excused_at(world.now), None
+    elif stands and known.since is None:
         known.since = world.now
     if spec.state not in (PoolState.COLD, PoolState.LOADING):
         known.asked = known.asked_at = None

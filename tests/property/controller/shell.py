@@ -152,7 +152,7 @@ class Shell(RuleBasedStateMachine):
 
     def arrive_one(self, spec: RequestSpec) -> None:
         world = self.world
-        before = world.pools[spec.pool].unready_at(world.now)
+        before = world.pools[spec.pool].excused_at(world.now)
         world.seq += 1
         self.ask_first(spec)
         self.tell(ev.Arrived(spec), Req(spec, world.seq, spec.prompt_tok, before, spec.max_tok))

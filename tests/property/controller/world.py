@@ -61,7 +61,7 @@ class Req:
     spec: RequestSpec
     seq: int
     prompt: int
-    unready_before: int
+    excused_before: int
     reserved: int
     where: str = "queued"  # queued, held, over (its seat not yet confirmed)
     stopping: bool = False
@@ -109,7 +109,7 @@ class Req:
 @dataclass
 class PoolModel:
     spec: PoolSpec
-    unready: int = 0
+    excused: int = 0
     since: int | None = None
     asked: int | None = None  # and no answer is overdue
     asked_at: int | None = None
@@ -122,8 +122,8 @@ class PoolModel:
         if self.spec.state is PoolState.LOADING:
             self.loading_at = 0
 
-    def unready_at(self, now: int) -> int:
-        return self.unready + (0 if self.since is None else now - self.since)
+    def excused_at(self, now: int) -> int:
+        return self.excused + (0 if self.since is None else now - self.since)
 
 
 @dataclass
@@ -209,9 +209,12 @@ class World:
         return max(1, prompt if per_slot else prompt + output)
 
     def reserve(self, spec: RequestSpec) -> int:
-        """Output that is reserved for a newcomer: all, or the usual where an engine grows."""
+        """Output that is reserved for a newcomer: all, or where an engine grows the usual,
+        and of one without a bound what is likely until that is known."""
         grow = self.pools[spec.pool].spec.capacity.reservation is Reservation.GROW
         usual = self.usual_tok(spec) if grow else None
+        if grow and usual is None:
+            usual = spec.likely_tok
         return spec.max_tok if usual is None else max(1, min(spec.max_tok, usual))
 
     # --- who is where
@@ -486,7 +489,7 @@ class World:
             if not shown:
                 due[Refused.TTFT_DEADLINE_EXCEEDED] = spec.ttft_deadline_ns
         elif r.where == "queued" and pool.since is None:
-            stood_still = pool.unready - r.unready_before
+            stood_still = pool.excused - r.excused_before
             due[Refused.TTFT_DEADLINE_EXCEEDED] = spec.ttft_deadline_ns + stood_still
         return due
 

@@ -126,7 +126,7 @@ def wait() -> Callable[[Book, RequestSpec], Record]:
 
     def place(book: Book, spec: RequestSpec) -> Record:
         pool, queue = book.pools[spec.pool], book.queues[spec.class_]
-        record = _record(queue, spec, pool.unready_ns(spec.arrived_ns))
+        record = _record(queue, spec, pool.excused_ns(spec.arrived_ns))
         tok = queue_cost(pool.capacity, spec.prompt_tok, spec.max_tok)
         start_by_ns = min(spec.ttft_deadline_ns or NEVER_NS, spec.deadline_ns or NEVER_NS)
         book.records[spec.rid] = record
@@ -173,6 +173,6 @@ def settle() -> Callable[[Book, Record], None]:
     return end
 
 
-def _record(queue: ClassQueue, spec: RequestSpec, unready_ns: int) -> Record:
+def _record(queue: ClassQueue, spec: RequestSpec, excused_ns: int) -> Record:
     account = queue.accounts.enter(spec.principal, spec.flow)
-    return Record(spec, spec.rid, spec.prompt_tok, unready_ns, account, spec.max_tok)
+    return Record(spec, spec.rid, spec.prompt_tok, excused_ns, account, spec.max_tok)

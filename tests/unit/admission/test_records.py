@@ -216,20 +216,20 @@ def test_only_a_ready_pool_takes_work(pool_spec: Callable[..., Any], state: Pool
 
 def test_a_pool_that_is_ready_from_the_start_was_never_away(pool_spec: Callable[..., Any]) -> None:
     pool = Pool(pool_spec())
-    assert (pool.unready_ns(100), pool.unready_settled_ns) == (0, 0)
+    assert (pool.excused_ns(100), pool.excused_settled_ns) == (0, 0)
     assert pool.capacity is pool.spec.capacity
 
 
 def test_the_time_away_grows_until_the_pool_is_ready(pool_spec: Callable[..., Any]) -> None:
     pool = Pool(pool_spec("a", PoolState.COLD))
-    before = pool.unready_ns(100)
-    assert pool.unready_ns(130) - before == 30
-    assert pool.unready_settled_ns is None
+    before = pool.excused_ns(100)
+    assert pool.excused_ns(130) - before == 30
+    assert pool.excused_settled_ns is None
     pool.become(pool_spec("a", PoolState.LOADING), 130)
-    assert pool.unready_ns(150) - before == 50
+    assert pool.excused_ns(150) - before == 50
     pool.become(pool_spec("a", PoolState.READY), 150)
-    assert pool.unready_ns(900) - before == 50
-    assert pool.unready_settled_ns == pool.unready_ns(900)
+    assert pool.excused_ns(900) - before == 50
+    assert pool.excused_settled_ns == pool.excused_ns(900)
 
 
 def test_the_time_away_adds_up_over_the_years(pool_spec: Callable[..., Any]) -> None:
@@ -238,9 +238,20 @@ def test_the_time_away_adds_up_over_the_years(pool_spec: Callable[..., Any]) -> 
         pool.become(pool_spec("a", PoolState.COLD), away_ns)
         pool.become(pool_spec(), back_ns)
         assert pool.ready_since_ns == back_ns
-    assert pool.unready_settled_ns == 130
-    pool.become(pool_spec("a", PoolState.FAILED), 1000)
-    assert pool.unready_ns(1010) == 140
+    assert pool.excused_settled_ns == 130
+    pool.become(pool_spec("a", PoolState.LOADING), 1000)
+    assert pool.excused_ns(1010) == 140
+
+
+def test_a_pool_that_has_failed_excuses_nobody(pool_spec: Callable[..., Any]) -> None:
+    pool = Pool(pool_spec())
+    pool.become(pool_spec("a", PoolState.LOADING), 100)
+    pool.become(pool_spec("a", PoolState.FAILED), 130)
+    assert pool.excused_ns(900) == pool.excused_settled_ns == 30
+    pool.become(pool_spec("a", PoolState.LOADING), 900)
+    assert pool.excused_settled_ns is None
+    pool.become(pool_spec(), 950)
+    assert (pool.excused_settled_ns, pool.ready_since_ns) == (80, 950)
 
 
 def test_a_pool_that_served_somebody_is_away_from_then_on(pool_spec: Callable[..., Any]) -> None:
@@ -288,7 +299,7 @@ def test_a_turn_ends_when_the_pool_goes_or_does_not_come(pool_spec: Callable[...
 def test_a_ready_pool_that_changes_its_size_was_not_away(pool_spec: Callable[..., Any]) -> None:
     pool = Pool(pool_spec())
     pool.become(pool_spec(max_seqs=9), 100)
-    assert (pool.capacity.max_seqs, pool.unready_ns(300), pool.ready_since_ns) == (9, 0, 0)
+    assert (pool.capacity.max_seqs, pool.excused_ns(300), pool.ready_since_ns) == (9, 0, 0)
 
 
 @pytest.mark.parametrize("state", PoolState)

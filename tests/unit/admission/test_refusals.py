@@ -256,15 +256,21 @@ def test_what_is_drained_away_is_told_when_to_come_back() -> None:
 )
 def test_an_expiry_in_the_queue(
     make_book: Callable[..., Any],
+    pool_spec: Callable[..., Any],
     request_spec: Callable[..., Any],
     wait: Callable[..., Any],
     kind: Kind,
     reason: Refused,
     words: str,
 ) -> None:
-    refusal = refusals.expiry(kind, wait(make_book(), request_spec(1)))
+    book = make_book()
+    waiting = wait(book, request_spec(1))
+    refusal = refusals.expiry(kind, waiting, book.pools["a"])
     assert refusal.reason is reason
-    assert words in refusal.message
+    assert refusal.message.endswith(words)
+    book.pools["a"].become(pool_spec("a", PoolState.FAILED), NOW)
+    refusal = refusals.expiry(kind, waiting, book.pools["a"])
+    assert refusal.message.endswith(f"{words}: the engine cannot serve model a now")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +289,7 @@ def test_an_expiry_in_the_engine(
     reason: Refused,
     words: str,
 ) -> None:
-    refusal = refusals.expiry(kind, seat(make_book(), request_spec(1)))
+    book = make_book()
+    refusal = refusals.expiry(kind, seat(book, request_spec(1)), book.pools["a"])
     assert refusal.reason is reason
     assert words in refusal.message

@@ -162,7 +162,21 @@ def test_a_default_ttft_stands_still_while_the_pool_is_away(
     pool.become(pool_spec("a"), 2 * S)
     wait(book, request_spec(1, ttft_deadline_ns=13 * S))  # the two seconds are over
     assert due_ns(book, TTFT) == 13 * S
-    pool.become(pool_spec("a", PoolState.FAILED), 11 * S)
+    pool.become(pool_spec("a", PoolState.LOADING), 11 * S)
     assert due_ns(book, TTFT) is None
     pool.become(pool_spec("a"), 15 * S)
     assert due_ns(book, TTFT) == 17 * S
+
+
+def test_a_default_ttft_goes_on_while_the_pool_has_failed(
+    book: Any,
+    pool_spec: Callable[..., Any],
+    request_spec: Callable[..., Any],
+    wait: Callable[..., Any],
+) -> None:
+    """Who came while it was still expected back would wait for as long as it is gone."""
+    pool = book.pools["a"]
+    pool.become(pool_spec("a", PoolState.LOADING), 1 * S)
+    wait(book, request_spec(1, arrived_ns=1 * S, ttft_deadline_ns=11 * S))
+    pool.become(pool_spec("a", PoolState.FAILED), 6 * S)
+    assert due_ns(book, TTFT) == 16 * S
