@@ -23,14 +23,14 @@ HI = OK + b"Content-Length: 2\r\n\r\nhi"
 async def serve():
     """`serve(answer)`: a server that reads a head, unless it does not ask for one, and does
     `answer(writer)`; gives its port."""
-    servers, tasks = [], set()
+    servers, tasks, heads = [], set(), []
 
     async def start(answer, asks=True, **given):
         async def connected(reader, writer):
             tasks.add(asyncio.current_task())
             try:
                 with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                    await (reader.readuntil(b"\r\n\r\n") if asks else reader.read(1))
+                    heads.append(await (reader.readuntil(b"\r\n\r\n") if asks else reader.read(1)))
                     await answer(writer)
             finally:
                 writer.close()
@@ -42,6 +42,7 @@ async def serve():
         servers.append(server)
         return server.sockets[0].getsockname()[1]
 
+    start.heads = heads
     yield start
     for server in servers:
         server.close()
@@ -326,3 +327,29 @@ async def test_a_name_that_means_something_else_all_of_a_sudden(serve, link_to, 
     means[0] = "192.0.2.7"
     with pytest.raises(EngineUnavailable, match=r"box\.example is 192\.0\.2\.7"):
         await link.get("/")
+
+
+async def test_a_server_is_told_nothing_that_it_has_said(serve, link_to):
+    cookie = OK + b"Set-Cookie: a=b; Path=/\r\nContent-Length: 2\r\n\r\nhi"
+    link = link_to(f"http://127.0.0.1:{await serve(saying(cookie))}")
+    for _ in range(2):
+        assert await link.get("/") == b"hi"
+    assert len(serve.heads) == 2
+    assert not any(b"cookie" in head.lower() for head in serve.heads)
+
+
+async def test_nobody_waits_in_here_for_a_connection(serve, link_to):
+    many, there, all_there = 150, [], asyncio.Event()
+
+    async def answer(writer):
+        there.append(writer)
+        if len(there) == many:
+            all_there.set()
+        await all_there.wait()
+        writer.write(HI)
+
+    link = link_to(f"http://127.0.0.1:{await serve(answer, backlog=many)}")
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for _ in range(many):
+            group.create_task(link.get("/", timeout_s=25.0))
+    assert len(there) == many

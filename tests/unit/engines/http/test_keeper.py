@@ -220,3 +220,10 @@ async def test_a_server_with_another_model_at_every_look_has_an_end_of_them(monk
         assert [pool.model for pool in watch.pools.all()] == ["m", "b"]
         assert len(watch.log) == 2
         assert "model, c," in watch.log[0]
+
+
+async def test_a_server_that_is_ill_in_ever_new_words_fills_no_log():
+    watch = Watch()
+    for i in range(200):
+        watch.keeper.doubt(EngineBroke(f"cause {i}"))
+    assert len(watch.log) == 64
