@@ -216,6 +216,6 @@ async def test_only_progress_that_goes_on_is_a_sign_of_life():
 
 async def test_an_answer_that_says_nothing_has_an_end_too():
     bench = Bench()
-    seat = bench.begin(b"a", *[b"%" + b"0" * 4000] * 1100)
+    seat = bench.begin(b"a", *[b"%" + b"0" * 4000] * 1100, None)
     with pytest.raises(EngineMalformed, match="longer than"):
         await read(seat)
