@@ -39,7 +39,8 @@ def run(arguments: list[str]) -> int:
         except UsageError as error:
             if _wants_json(arguments):
                 say_json({"error": {"reason": None, "message": str(error)}})
-            complain(f"{error}; `onegate --help` shows how")
+            verb = f"{arguments[0]} " if arguments and arguments[0] in VERBS else ""
+            complain(f"{error}; `onegate {verb}--help` shows how")
             return Exit.USAGE
     except KeyboardInterrupt:
         if on_terminal(sys.stderr):

@@ -44,7 +44,7 @@ def wait_ready(
                 break
             if monotonic_ns() >= ends_ns:
                 progress.clear()
-                complain(f"not ready after {timeout:g} s: {why}; `onegate status` shows more")
+                complain(f"not ready after {timeout:g} s: {why}; `onegate doctor` says what to do")
                 return Exit.UNAVAILABLE
             progress.show(f"waiting: {why}")
             time.sleep(POLL_S)

@@ -62,7 +62,8 @@ def test_usage_errors_are_one_sentence_on_standard_error(arguments: list[str], c
     assert captured.out == ""
     assert captured.err.startswith("onegate: ")
     assert captured.err.count("\n") == 1
-    assert "--help" in captured.err
+    verb = f"{arguments[0]} " if arguments[0] in VERBS else ""
+    assert captured.err.endswith(f"; `onegate {verb}--help` shows how\n")
 
 
 def test_a_verb_that_is_none_is_said_beside_all_there_are(capsys: Any) -> None:
