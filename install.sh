@@ -136,11 +136,13 @@ PYTHON
 }
 
 find_python() { # sets base_python and base_version
-  local candidate answer seen=""
+  local candidate answer seen="" search=":$PATH:"
   local candidates=(python3 python3.14 python3.13 python3.12 python3.11)
   [ -z "${ONEGATE_PYTHON:-}" ] || candidates=("$ONEGATE_PYTHON")
+  # A .venv that is made anew goes first, and with it the Python that a shell may have found in it.
+  search=${search//":$venv/bin:"/:}
   for candidate in "${candidates[@]}"; do
-    base_python=$(command -v "$candidate") || continue
+    base_python=$(PATH=$search command -v "$candidate") || continue
     answer=$(probe_python "$base_python") || continue
     case $answer in
       *" "*) seen="${seen:+$seen; }$candidate $answer" ;;

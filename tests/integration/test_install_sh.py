@@ -175,6 +175,22 @@ def test_without_a_choice_every_python_is_looked_at(run: Run, commands: Path) ->
     assert "sudo apt install python3 python3-venv" in done.stderr
 
 
+def test_the_python_of_a_venv_that_is_made_anew_is_none(
+    run: Run, checkout: Path, commands: Path
+) -> None:
+    # Somebody has activated it; its folder is removed before the new one is made.
+    own = checkout / ".venv/bin"
+    own.mkdir(parents=True)
+    command(own, "python3", "echo 3.12")
+    for name in ("python3", "python3.14", "python3.13", "python3.12", "python3.11"):
+        command(commands, name, "echo 3.9 is too old")
+    for path in (f"{own}:{commands}", f"{commands}:{own}"):
+        done = run("try", ONEGATE_PYTHON="", PATH=f"{path}:{os.environ['PATH']}")
+        assert done.returncode == 69
+        assert "python3 3.9 is too old" in one_sentence(done)
+        assert (own / "python3").exists()
+
+
 def test_a_python_without_its_venv_module(run: Run, commands: Path) -> None:
     bare = command(commands, "bare-python", '[ "$1" = -c ] && exit 1; echo 3.12')
     done = run("try", ONEGATE_PYTHON=str(bare))
