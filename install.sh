@@ -172,9 +172,10 @@ has_chosen_python() {
 }
 
 # A .venv can be added to when it is whole, was made here, and by the Python that it still has.
-# One that was made by hand has no stamp; it is taken as it is when it runs and has pip.
+# One that was made by hand has no stamp; it is taken as it is when it runs and has pip. Without its
+# pyvenv.cfg, as where its removal was cut short, its python is the system's, and so would its pip be.
 venv_is_usable() {
-  [ ! -e "$unfinished" ] && has_chosen_python && "$python" -m pip --version >/dev/null 2>&1 ||
+  [ ! -e "$unfinished" ] && [ -e "$venv/pyvenv.cfg" ] && has_chosen_python && "$python" -m pip --version >/dev/null 2>&1 ||
     return 1
   [ ! -e "$stamp" ] || [ "$(head -n 2 "$stamp")" = "$(wanted_stamp "" | head -n 2)" ]
 }

@@ -191,6 +191,25 @@ def test_the_python_of_a_venv_that_is_made_anew_is_none(
         assert (own / "python3").exists()
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_left_of_a_venv_is_not_installed_into(
+    run: Run, checkout: Path, commands: Path, whole: bool
+) -> None:
+    # Its python would be the system's, and pip's packages would go there.
+    own = checkout / ".venv/bin"
+    own.mkdir(parents=True)
+    if whole:
+        (checkout / ".venv/pyvenv.cfg").touch()
+    command(
+        own, "python", 'echo "$@" >>"$(dirname "$0")/asked"; case "$*" in *install*) exit 1; esac'
+    )
+    for name in ("python3", "python3.14", "python3.13", "python3.12", "python3.11"):
+        command(commands, name, "echo 3.9 is too old")
+    done = run("try", ONEGATE_PYTHON="")
+    asked = own / "asked"
+    assert (asked.exists() and " install " in asked.read_text()) is whole, done.stderr
+
+
 def test_a_python_without_its_venv_module(run: Run, commands: Path) -> None:
     bare = command(commands, "bare-python", '[ "$1" = -c ] && exit 1; echo 3.12')
     done = run("try", ONEGATE_PYTHON=str(bare))
