@@ -182,7 +182,8 @@ venv_is_usable() {
 
 venv_is_complete() { # EXTRAS
   local extras
-  [ -e "$stamp" ] && [ ! -e "$unfinished" ] && has_chosen_python || return 1
+  [ -e "$stamp" ] && [ -e "$venv/pyvenv.cfg" ] && [ ! -e "$unfinished" ] && has_chosen_python ||
+    return 1
   for extras in "$1" "$BASE_EXTRAS,test"; do # with the test tools it is good for both verbs
     [ "$(cat "$stamp")" != "$(wanted_stamp "$extras")" ] || return 0
   done
