@@ -49,7 +49,7 @@ def test_no_field_can_hold_a_text() -> None:
     assert set(RequestSpec.__dataclass_fields__) == {
         *("rid", "pool", "class_", "principal", "flow", "prompt_tok", "max_tok", "arrived_ns"),
         *("counted", "ttft_deadline_ns", "ttft_is_own", "deadline_ns", "lease", "resume"),
-        *("prompt_bytes", "ticket"),
+        *("prompt_bytes", "ticket", "likely_tok"),
     }
 
 

@@ -103,7 +103,9 @@ async def test_a_prompt_that_may_not_fit_is_counted_first(box: Box) -> None:
     assert box.engine.counts == [
         {"model": "tiny", "prompt": None, "messages": messages, "tools": tools}
     ]
-    assert box.gate.view().pools[0].kv_tok_used == 7 + run.request.max_tokens
+    assert run.request.max_tokens == 4096 - 7
+    usual_tok = box.services.class_config("loop").max_tokens_default
+    assert box.gate.view().pools[0].kv_tok_used == 7 + usual_tok
     (live,) = box.services.live
     assert live.prompt_tok == 7
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from onegate.engines.base import EngineCapacity, EngineRequest, Feature, PoolState, Reservation
+from onegate.engines.host import digest
 from onegate.engines.host.engine import LoadFailed, Refusal
 from onegate.engines.host.pipeline import TextFacts
 from onegate.engines.host.trtllm import engine as module
@@ -313,7 +314,7 @@ def test_what_cannot_be_looked_at_stays(ready, monkeypatch, capsys):
     def fails(path):
         raise OSError("gone")
 
-    monkeypatch.setattr(module, "weights_stamp", fails)
+    monkeypatch.setattr(digest, "weights_stamp", fails)
     ready.load("m")
     assert ready.pools()[0].state is PoolState.READY
     assert "cannot be looked at" in capsys.readouterr().err
