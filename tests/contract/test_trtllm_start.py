@@ -29,7 +29,8 @@ def check_told(pool, sentence: str) -> None:
         restarts=0,
         error=pool.error,
     )
-    (check,) = doctor_on_engine(SimpleNamespace(status=SimpleNamespace(pools=[told])))
+    status = SimpleNamespace(pools=[told], notices=[])
+    (check,) = doctor_on_engine(SimpleNamespace(status=status, journal="the log"))
     assert check.verdict is Verdict.FAIL
     assert pool.error in check.sentence
 

@@ -129,7 +129,9 @@ class Tickets:
         self._comers: dict[str, Comers] = {}
         # By class, those that newcomers stand back for.
         self._awaited: dict[str, int] = {}
-        self._shares: dict[tuple[str, str], _Share] = {}
+        # By class and principal, and the sum of what they have in the class's line.
+        self._shares: dict[str, dict[str, _Share]] = {}
+        self._line_tok: dict[str, int] = {}
         self._serial = 0
 
     def __len__(self) -> int:
@@ -162,16 +164,41 @@ class Tickets:
             return None
         rate *= full.drain_share
         class_ = queue.spec.name
-        share = self._shares.get((class_, principal), _Share())
-        clock_ns = 0
-        own = full.reason is Refused.PEER_QUOTA
-        if not own:
-            clock_ns = self._clocks.get(class_, 0)
-            own = share.tok + tok > queue.principal_limit_tok()
-            if own:
-                rate *= queue.spec.per_principal_share
-        line_ns = max(clock_ns, now_ns + round(full.excess_tok / rate))
-        return Forecast(max(line_ns, share.clock_ns), line_ns, rate, own)
+        share = self._shares.get(class_, {}).get(principal, _Share())
+        room_ns = now_ns + round(full.excess_tok / rate)
+        if full.reason is Refused.PEER_QUOTA:
+            return Forecast(max(room_ns, share.clock_ns), room_ns, rate, own=True)
+        line_ns = max(self._clocks.get(class_, 0), room_ns)
+        limit_tok = queue.principal_limit_tok()
+        usual_tok = self._usual_tok(class_, share)
+        if share.tok + tok > limit_tok + usual_tok:
+            rate *= queue.spec.per_principal_share
+            return Forecast(max(line_ns, share.clock_ns), line_ns, rate, own=True)
+        due_ns = line_ns
+        if usual_tok > limit_tok:
+            ahead_tok = self._fairly_ahead_tok(class_, share, limit_tok)
+            fair_ns = room_ns + round(ahead_tok / rate)
+            # The line is the better forecast: this one moves with the rate of the moment.
+            if fair_ns - now_ns < (line_ns - now_ns) / 2:
+                due_ns = fair_ns
+        return Forecast(max(due_ns, share.clock_ns), line_ns, rate, own=False)
+
+    def _usual_tok(self, class_: str, share: _Share) -> float:
+        """What each of the others has been promised in the class's line, on average.
+
+        Where everybody is told to come back for a quarter of an hour, everybody is beyond his
+        bound, and lines of their own side by side would promise the same room to all of them.
+        """
+        others = len(self._shares.get(class_, ())) - (share.tickets > 0)
+        return (self._line_tok.get(class_, 0) - share.tok) / others if others else 0.0
+
+    def _fairly_ahead_tok(self, class_: str, share: _Share, limit_tok: int) -> int:
+        """What is served before one who shares fairly with the others of the line: of each of them
+        as much as he has been promised himself, and a bound more."""
+        most_tok = share.tok + limit_tok
+        return share.tok + sum(
+            min(one.tok, most_tok) for one in self._shares[class_].values() if one is not share
+        )
 
     def issue(
         self, spec: RequestSpec, queue: ClassQueue, full: Backpressure, tok: int, now_ns: int
@@ -190,12 +217,12 @@ class Tickets:
         # Only ever later: early is to be refused again. Spread by number, for want of chance.
         spread = self._serial * 0x9E3779B1 % 2**32 / 2**32
         due_ns = now_ns + wait_ns + round(wait_ns * JITTER * spread)
-        key = class_, spec.principal
-        share = self._shares.get(key, _Share())
+        shares = self._shares.setdefault(class_, {})
+        share = shares.get(spec.principal, _Share())
         full_up = len(self._live) >= MOST or share.tickets >= MOST_OF_PRINCIPAL
         if full_up or wait_ns == FARTHEST_NS:
             return due_ns - now_ns, None
-        self._shares[key] = share
+        shares[spec.principal] = share
         part = self._comers.setdefault(class_, Comers()).part(spec.principal)
         ticket = Ticket(
             name=f"{class_}-{self._serial}",
@@ -219,6 +246,7 @@ class Tickets:
             share.clock_ns = forecast.due_ns + ticket.behind_ns
         else:
             share.tok += tok
+            self._line_tok[class_] = self._line_tok.get(class_, 0) + tok
             self._clocks[class_] = forecast.line_ns + ticket.behind_ns
         return due_ns - now_ns, ticket.name
 
@@ -229,7 +257,7 @@ class Tickets:
                 continue
             # Nobody came for it: those behind it need not wait so long.
             if ticket.own:
-                self._shares[ticket.class_, ticket.principal].clock_ns -= ticket.behind_ns
+                self._shares[ticket.class_][ticket.principal].clock_ns -= ticket.behind_ns
             else:
                 self._clocks[ticket.class_] -= ticket.behind_ns
             self._comers[ticket.class_].learn(ticket.principal, claimed=False)
@@ -237,21 +265,25 @@ class Tickets:
 
     def _forget(self, ticket: Ticket) -> None:
         del self._live[ticket.name]
-        key = ticket.class_, ticket.principal
-        share = self._shares[key]
+        shares = self._shares[ticket.class_]
+        share = shares[ticket.principal]
         share.tickets -= 1
         self._awaited[ticket.class_] -= ticket.awaited
         if not ticket.own:
             share.tok -= ticket.tok
+            self._line_tok[ticket.class_] -= ticket.tok
         if not share.tickets:
-            del self._shares[key]
+            del shares[ticket.principal]
 
     def check(self) -> None:
         """Raise AssertionError unless totals are the sums of the promises that are out."""
-        for (class_, principal), share in self._shares.items():
+        found = [(c, p, share) for c, of in self._shares.items() for p, share in of.items()]
+        for class_, principal, share in found:
             of = [t for t in self._live.values() if (t.class_, t.principal) == (class_, principal)]
             assert share.tickets == len(of) > 0
             assert share.tok == sum(t.tok for t in of if not t.own)
         for class_, awaited in self._awaited.items():
             assert awaited == sum(t.awaited for t in self._live.values() if t.class_ == class_)
-        assert sum(share.tickets for share in self._shares.values()) == len(self._live) <= MOST
+        for class_, line_tok in self._line_tok.items():
+            assert line_tok == sum(share.tok for c, _, share in found if c == class_)
+        assert sum(share.tickets for _, _, share in found) == len(self._live) <= MOST

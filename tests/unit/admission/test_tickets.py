@@ -175,6 +175,45 @@ def test_beyond_ones_share_ones_own_line_grows(
     assert tickets._clocks["batch"] == NOW + 55 * S // 10
 
 
+def test_where_all_are_beyond_their_bounds_they_are_in_one_line(
+    issue: Issue, tickets: Tickets
+) -> None:
+    """Lines of their own beside each other would promise the same room to all of them."""
+    hints = [issue(f"p{i % 8}")[0] for i in range(8 * 30)]
+    assert all(about(hint, (i + 1) * S / 2) for i, hint in enumerate(hints))
+    assert not any(ticket.own for ticket in tickets._live.values())
+
+
+def test_who_has_more_than_the_others_and_his_bound_has_a_line_of_his_own(
+    issue: Issue, tickets: Tickets
+) -> None:
+    for name in ("bob", "carol"):
+        for _ in range(4):
+            issue(name)
+    found = [live(tickets, issue("alice")[1]).own for _ in range(16)]
+    # The others have 200 tokens each, and his bound is 500.
+    assert found == [False] * 14 + [True] * 2
+    # What he is refused now moves nobody.
+    clock_ns = tickets._clocks["batch"]
+    issue("alice")
+    assert tickets._clocks["batch"] == clock_ns
+
+
+def test_who_comes_to_a_long_line_waits_for_a_bound_of_each_in_it(
+    issue: Issue, tickets: Tickets
+) -> None:
+    """Three that ask without end move another one by their shares, as one alone does."""
+    for i in range(1500):
+        issue(f"greedy{i % 3}")
+    clock_ns = tickets._clocks["batch"]
+    assert clock_ns > NOW + 700 * S
+    hints = [issue("bob")[0] for _ in range(2)]
+    # Of each of them 500 tokens, and then as much more as he has been promised himself.
+    assert about(hints[0], S / 2 + 3 * 500 * S / 100)
+    assert about(hints[1], S / 2 + (50 + 3 * 550) * S / 100)
+    assert tickets._clocks["batch"] == clock_ns + S, "all of them wait for him"
+
+
 def test_ones_own_line_does_not_move_the_class_when_ones_share_is_free_again(
     issue: Issue, tickets: Tickets, queue: ClassQueue
 ) -> None:
@@ -312,7 +351,7 @@ def test_a_line_of_ones_own_moves_up_too(issue: Issue, tickets: Tickets) -> None
     quota = full(50, Refused.PEER_QUOTA)
     _, first = issue("alice", quota)
     issue("alice", full(500, Refused.PEER_QUOTA))
-    share = tickets._shares["batch", "alice"]
+    share = tickets._shares["batch"]["alice"]
     clock_ns = share.clock_ns
     tickets._expire(live(tickets, first).expires_ns)
     assert share.clock_ns == clock_ns - S // 2
@@ -321,23 +360,23 @@ def test_a_line_of_ones_own_moves_up_too(issue: Issue, tickets: Tickets) -> None
 
 def test_a_principal_without_promises_is_forgotten(issue: Issue, tickets: Tickets) -> None:
     names = [issue("alice")[1], issue("alice", full(50, Refused.PEER_QUOTA))[1]]
-    assert tickets._shares["batch", "alice"].tickets == 2
-    assert tickets._shares["batch", "alice"].tok == 50, "his own line is no part of the class's"
+    assert tickets._shares["batch"]["alice"].tickets == 2
+    assert tickets._shares["batch"]["alice"].tok == 50, "his own line is no part of the class's"
     for name in names:
         tickets.use(live(tickets, name))
         tickets.check()
-    assert tickets._shares == {}
+    assert tickets._shares == {"batch": {}}
 
 
 def test_promises_are_few_for_each_and_for_all(issue: Issue, tickets: Tickets) -> None:
     quota = full(0, Refused.PEER_QUOTA)
     for _ in range(MOST_OF_PRINCIPAL):
         assert issue("alice", quota, tok=1)[1] is not None
-    clock_ns = tickets._shares["batch", "alice"].clock_ns
+    clock_ns = tickets._shares["batch"]["alice"].clock_ns
     hint_ns, name = issue("alice", quota, tok=1)
     assert name is None
     assert hint_ns is not None
-    assert tickets._shares["batch", "alice"].clock_ns == clock_ns, "nothing was promised"
+    assert tickets._shares["batch"]["alice"].clock_ns == clock_ns, "nothing was promised"
     assert issue("bob", quota)[1] is not None
 
 
@@ -350,7 +389,7 @@ def test_promises_of_all_are_bounded(
     assert names[-1] is None
     assert None not in names[:-1]
     assert len(tickets) == 8
-    assert tickets._shares.keys() == {("batch", f"p{i}") for i in range(8)}
+    assert tickets._shares["batch"].keys() == {f"p{i}" for i in range(8)}
     tickets.check()
 
 
@@ -444,17 +483,19 @@ def test_of_many_who_come_once_the_last_are_remembered(issue: Issue, tickets: Ti
     assert comers.part(f"p{KNOWN + 4}") < 0.001
 
 
-@pytest.mark.parametrize("what", ["tickets", "tok", "awaited", "lost"])
+@pytest.mark.parametrize("what", ["tickets", "tok", "line", "awaited", "lost"])
 def test_the_check_sees_what_is_wrong(issue: Issue, tickets: Tickets, what: str) -> None:
     issue()
-    share = tickets._shares["batch", "alice"]
+    share = tickets._shares["batch"]["alice"]
     if what == "tickets":
         share.tickets += 1
     elif what == "tok":
         share.tok += 1
+    elif what == "line":
+        tickets._line_tok["batch"] += 1
     elif what == "awaited":
         tickets._awaited["batch"] = 0
     else:
-        del tickets._shares["batch", "alice"]
+        del tickets._shares["batch"]["alice"]
     with pytest.raises(AssertionError):
         tickets.check()
