@@ -125,6 +125,9 @@ class OllamaServer:
             "OLLAMA_NUM_PARALLEL": str(parallel),
             "OLLAMA_MAX_LOADED_MODELS": "1",
             "OLLAMA_KEEP_ALIVE": "600s",
+            # What the gate asks for: a request that leaves it to Ollama would load the model anew,
+            # and the next one through the gate once more.
+            "OLLAMA_CONTEXT_LENGTH": "4096",
         }
         self._home = home
         self.start()

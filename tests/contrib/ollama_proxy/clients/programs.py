@@ -340,19 +340,19 @@ def openai_responses():
 
 # --- anthropic ------------------------------------------------------------------------------------
 
-claude = anthropic.Anthropic(base_url=URL, api_key="nobody reads it", max_retries=0)
+anthropic_client = anthropic.Anthropic(base_url=URL, api_key="nobody reads it", max_retries=0)
 
 
 @case("*")
 def anthropic_messages():
-    reply = claude.messages.create(model=MODEL, max_tokens=16, messages=HI)
+    reply = anthropic_client.messages.create(model=MODEL, max_tokens=16, messages=HI)
     assert reply.content[0].text == "Hello there"
     assert reply.usage.output_tokens == 2
 
 
 @case("*")
 def anthropic_stream():
-    with claude.messages.stream(model=MODEL, max_tokens=16, messages=HI) as stream:
+    with anthropic_client.messages.stream(model=MODEL, max_tokens=16, messages=HI) as stream:
         assert "".join(stream.text_stream) == "Hello there"
         assert stream.get_final_message().stop_reason == "end_turn"
 
@@ -361,7 +361,7 @@ def anthropic_stream():
 def anthropic_wrong_model():
     error = raised(
         (anthropic.NotFoundError, anthropic.APIStatusError),
-        lambda: claude.messages.create(model="nothing:cloud", max_tokens=16, messages=HI),
+        lambda: anthropic_client.messages.create(model="nothing:cloud", max_tokens=16, messages=HI),
     )
     assert error.body["type"] == "error"
 
@@ -371,7 +371,9 @@ def anthropic_search_is_refused():
     tool = {"type": "web_search_20250305", "name": "web_search"}
     error = raised(
         anthropic.PermissionDeniedError,
-        lambda: claude.messages.create(model=MODEL, max_tokens=16, messages=HI, tools=[tool]),
+        lambda: anthropic_client.messages.create(
+            model=MODEL, max_tokens=16, messages=HI, tools=[tool]
+        ),
     )
     assert error.body["error"]["type"] == "permission_error"
 
