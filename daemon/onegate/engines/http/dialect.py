@@ -90,10 +90,9 @@ class Dialect(Protocol):
     """One kind of server. Its questions raise EngineErrors, as the link does.
 
     `confirm` is asked `confirm_first_s` after a connection was closed and every `confirm_every_s`
-    from then on, sooner at first of one that was running, once for all that leave, until it says
-    yes. With `frees_in_decode` the server is
-    known to end a request at its next token once its connection is closed: one whose reader leaves
-    in decode is not asked about.
+    from then on, sooner at first, once for all that leave, until it says yes. With
+    `frees_in_decode` the server is known to end a request at its next token once its connection is
+    closed: one whose reader leaves in decode is not asked about.
     """
 
     name: str

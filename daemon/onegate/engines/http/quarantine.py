@@ -4,7 +4,7 @@ import asyncio
 
 from onegate.clock import monotonic_ns
 from onegate.engines.base import EngineError, EngineUnavailable
-from onegate.engines.http.dialect import Dialect, Phase
+from onegate.engines.http.dialect import Dialect
 from onegate.engines.http.link import HttpLink
 from onegate.engines.http.pools import Pools
 from onegate.engines.http.seats import HttpSeats, Seat
@@ -79,13 +79,11 @@ class Quarantine:
             await self._round()
 
     def _due_ns(self, leaving: list[Seat]) -> int:
-        """When to ask next. One that was running is let go of within moments, and is asked about
-        after as long as it has taken so far."""
+        """When to ask next. Most are let go of within moments, with the step that runs: the newest
+        is asked about after as long as it has taken so far."""
+        taken_ns = self._asked_ns - (leaving[-1].left_ns or 0)
         every_ns = int(self._dialect.confirm_every_s * _NS_PER_S)
-        newest = leaving[-1]
-        if newest.phase is Phase.DECODE:
-            taken_ns = self._asked_ns - (newest.left_ns or 0)
-            every_ns = min(every_ns, max(_SOON_NS, taken_ns))
+        every_ns = min(every_ns, max(_SOON_NS, taken_ns))
         first_ns = (leaving[0].left_ns or 0) + int(self._dialect.confirm_first_s * _NS_PER_S)
         return max(first_ns, self._asked_ns + every_ns)
 
