@@ -166,24 +166,25 @@ wanted_stamp() { # EXTRAS: where it lies, which Python, what is to be in it
     "$(cat "$root/pyproject.toml" "$root/daemon/onegate/engines/models.py" | sha256sum)" "$1"
 }
 
+# Without its pyvenv.cfg, as where its removal was cut short, a .venv's python is the system's, and so
+# would its pip be.
 has_chosen_python() {
+  [ -e "$venv/pyvenv.cfg" ] || return 1
   [ -z "${ONEGATE_PYTHON:-}" ] ||
     [ "$(probe_python "$python")" = "$(probe_python "$ONEGATE_PYTHON")" ]
 }
 
 # A .venv can be added to when it is whole, was made here, and by the Python that it still has.
-# One that was made by hand has no stamp; it is taken as it is when it runs and has pip. Without its
-# pyvenv.cfg, as where its removal was cut short, its python is the system's, and so would its pip be.
+# One that was made by hand has no stamp; it is taken as it is when it runs and has pip.
 venv_is_usable() {
-  [ ! -e "$unfinished" ] && [ -e "$venv/pyvenv.cfg" ] && has_chosen_python && "$python" -m pip --version >/dev/null 2>&1 ||
+  [ ! -e "$unfinished" ] && has_chosen_python && "$python" -m pip --version >/dev/null 2>&1 ||
     return 1
   [ ! -e "$stamp" ] || [ "$(head -n 2 "$stamp")" = "$(wanted_stamp "" | head -n 2)" ]
 }
 
 venv_is_complete() { # EXTRAS
   local extras
-  [ -e "$stamp" ] && [ -e "$venv/pyvenv.cfg" ] && [ ! -e "$unfinished" ] && has_chosen_python ||
-    return 1
+  [ -e "$stamp" ] && [ ! -e "$unfinished" ] && has_chosen_python || return 1
   for extras in "$1" "$BASE_EXTRAS,test"; do # with the test tools it is good for both verbs
     [ "$(cat "$stamp")" != "$(wanted_stamp "$extras")" ] || return 0
   done

@@ -65,19 +65,32 @@ class Curve:
 
 
 @pytest.mark.parametrize(
-    ("reservation", "p90_tok", "reserved"),
-    [(GROW, 30, 30), (GROW, 300, 200), (GROW, 0, 1), (GROW, None, 200), (FULL, 30, 200)],
+    ("reservation", "p90_tok", "likely_tok", "reserved"),
+    [
+        (GROW, 30, None, 30),
+        (GROW, 300, None, 200),
+        (GROW, 0, None, 1),
+        (GROW, None, None, 200),
+        (FULL, 30, None, 200),
+        # One without a bound: what is likely, until lengths are known.
+        (GROW, None, 50, 50),
+        (GROW, 30, 50, 30),
+        (GROW, 90, 50, 90),
+        (FULL, None, 50, 200),
+    ],
 )
 def test_as_much_output_is_reserved_as_the_like_make(
     pool_spec: Callable[..., Any],
     request_spec: Callable[..., Any],
     reservation: Reservation,
     p90_tok: int | None,
+    likely_tok: int | None,
     reserved: int,
 ) -> None:
     capacity = pool_spec(reservation=reservation).capacity
     curve: Any = Curve(p90_tok)
-    assert reserved_output(capacity, request_spec(1, max_tok=200), curve) == reserved
+    spec = request_spec(1, max_tok=200, likely_tok=likely_tok)
+    assert reserved_output(capacity, spec, curve) == reserved
 
 
 @pytest.mark.parametrize("reservation", Reservation)
@@ -86,23 +99,6 @@ def test_all_is_reserved_where_no_length_is_known(
 ) -> None:
     capacity = pool_spec(reservation=reservation).capacity
     assert reserved_output(capacity, request_spec(1, max_tok=200), None) == 200
-
-
-@pytest.mark.parametrize(
-    ("reservation", "p90_tok", "reserved"),
-    [(GROW, None, 50), (GROW, 30, 30), (GROW, 90, 90), (FULL, None, 200)],
-)
-def test_of_one_without_a_bound_what_is_likely_until_lengths_are_known(
-    pool_spec: Callable[..., Any],
-    request_spec: Callable[..., Any],
-    reservation: Reservation,
-    p90_tok: int | None,
-    reserved: int,
-) -> None:
-    capacity = pool_spec(reservation=reservation).capacity
-    curve: Any = Curve(p90_tok)
-    spec = request_spec(1, max_tok=200, likely_tok=50)
-    assert reserved_output(capacity, spec, curve) == reserved
 
 
 @pytest.fixture

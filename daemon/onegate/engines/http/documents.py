@@ -8,6 +8,8 @@ from onegate.engines.base import EngineMalformed
 
 T = TypeVar("T")
 
+# Lists and objects beside the vectors that were asked for.
+SPARE_PARTS = 64
 _MAX_TEXT = 300
 
 

@@ -23,7 +23,7 @@ from onegate.engines.base import (
     TokenCount,
 )
 from onegate.engines.http.dialect import Call, Leaving, Watched
-from onegate.engines.http.documents import check_sparse, document, encode
+from onegate.engines.http.documents import SPARE_PARTS, check_sparse, document, encode
 from onegate.engines.http.link import MAX_VECTORS_BYTES, HttpLink, HttpStatus
 from onegate.engines.ollama.answer import AnswerReader
 from onegate.engines.ollama.canary import has_free_seat
@@ -44,8 +44,6 @@ _UNNEEDED_NS = 30_000_000_000
 _UNLOAD_LOOKS = 100
 _UNLOAD_LOOK_S = 0.1
 _MAX_VECTOR = 65_536
-# Lists and objects beside the vectors.
-_SPARE_PARTS = 64
 
 
 class OllamaDialect:
@@ -148,7 +146,7 @@ class OllamaDialect:
             )
         except HttpStatus as status:
             raise refusal(status.status, status.body) from None
-        check_sparse(data, len(request.input) + _SPARE_PARTS)
+        check_sparse(data, len(request.input) + SPARE_PARTS)
         answer = document(data, EmbedAnswer)
         _check_vectors(answer.embeddings, len(request.input))
         return EmbedResult(

@@ -1,6 +1,8 @@
 """See `http.dialect.Dialect`: a server that speaks the OpenAI API."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -20,7 +22,7 @@ from onegate.engines.base import (
     TokenCount,
 )
 from onegate.engines.http.dialect import Call, Leaving, Phase, Watched
-from onegate.engines.http.documents import check_sparse, document
+from onegate.engines.http.documents import SPARE_PARTS, check_sparse, document
 from onegate.engines.http.link import MAX_VECTORS_BYTES, HttpLink, HttpStatus
 from onegate.engines.openai.decoder import StreamDecoder
 from onegate.engines.openai.figures import Figures, figures, takes_priority
@@ -45,8 +47,6 @@ _SELDOM_S = 2.0
 _OFTEN_S = 0.2
 _PRIORITY_AGAIN_NS = 60 * _NS_PER_S
 _EMBED_S = 120.0
-# Lists and objects beside the rows, each of which is an object with a list.
-_SPARE_PARTS = 64
 
 
 class OpenAiDialect:
@@ -171,16 +171,15 @@ class OpenAiDialect:
 
     async def embed(self, link: HttpLink, request: EmbedRequest) -> EmbedResult:
         body = {"model": request.model, "input": request.input, "encoding_format": "float"}
-        try:
+        with _refusals():
             data = await link.post(
                 "/v1/embeddings",
                 msgspec.json.encode(body),
                 timeout_s=_EMBED_S,
                 max_bytes=MAX_VECTORS_BYTES,
             )
-        except HttpStatus as status:
-            raise refusal_of(status.status, status.body, status.retry_after_ms) from status
-        check_sparse(data, 2 * len(request.input) + _SPARE_PARTS)
+        # A row is an object with a list.
+        check_sparse(data, 2 * len(request.input) + SPARE_PARTS)
         found = document(data, Embedded)
         vectors: list[list[float] | None] = [None] * len(request.input)
         for row in found.data:
@@ -232,16 +231,23 @@ class OpenAiDialect:
         raise EngineUnavailable("the server keeps its models: stop it to free their memory")
 
     async def _ask(self, link: HttpLink, path: str, body: dict[str, Any]) -> bytes:
-        try:
+        with _refusals():
             return await link.post(path, msgspec.json.encode(body))
-        except HttpStatus as status:
-            raise refusal_of(status.status, status.body, status.retry_after_ms) from status
 
 
 def _top_logprobs(params: Params) -> int | None:
     if params.logprobs is not True:
         return None
     return params.top_logprobs if isinstance(params.top_logprobs, int) else 0
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """An answer that is none raises what it means."""
+    try:
+        yield
+    except HttpStatus as status:
+        raise refusal_of(status.status, status.body, status.retry_after_ms) from status
 
 
 def _prompt_bytes(request: EngineRequest) -> int:
