@@ -442,7 +442,7 @@ lint_tier() {
   else
     leave_out lint "shellcheck is not installed (Debian, Ubuntu: sudo apt install shellcheck)"
   fi
-  close_tier lint 45 "$started" $passed $failed
+  close_tier lint 30 "$started" $passed $failed
 }
 
 pytest_tier() { # NAME BUDGET_S FOLDER...
@@ -489,13 +489,13 @@ run_tier() {
     # A file at a time, because its tests share a model in memory.
     contract) ONEGATE_TEST_LOOP=uvloop side_by_side loadfile contract 270 tests/contract ;;
     integration)
-      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 750 tests/integration \
+      ONEGATE_TEST_LOOP=uvloop side_by_side loadgroup integration 820 tests/integration \
         tests/contrib/ollama_proxy/integration
       ;;
     live) live_tier ;;
     conformance)
       if command -v node >/dev/null && command -v npm >/dev/null; then
-        pytest_tier conformance 200 tests/conformance tests/contrib/ollama_proxy/clients
+        pytest_tier conformance 150 tests/conformance tests/contrib/ollama_proxy/clients
       else
         leave_out conformance "node and npm are not installed (Debian, Ubuntu: sudo apt install nodejs npm)"
       fi

@@ -237,7 +237,8 @@ async def test_18_an_abort_that_is_never_answered_is_waited_for_a_while(serve):
     await second.aclose()
     await box.until(lambda: sum(box.told().values()) == 1)
     assert len(box.stand_in.calls("dropped while queued")) == 1
-    assert isinstance(await anext(first), EngineChunk)
+    # It runs on. How much of its prompt's progress comes before a chunk is the moment's.
+    await anext(item async for item in first if isinstance(item, EngineChunk))
     await first.aclose()
     await box.all_told()
     assert box.of(EngineLost) == []

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from onegate.cli.exits import Exit, exit_of_reason
-from onegate.cli.options import Class, Json, Model, Socket
+from onegate.cli.options import Class, Json, MaxTokens, Model, Socket
 from onegate.cli.terminal import say, say_json
 from onegate.client.sync import Client
 from onegate.protocol import messages as m
@@ -15,9 +15,7 @@ def capacity(
     *,
     class_: Class = None,
     prompt_tok: Annotated[int, Parameter(help="Size of the prompt, in tokens.")] = 256,
-    max_tok: Annotated[
-        int | None, Parameter(help="Longest answer, in tokens. Default: the class's.")
-    ] = None,
+    max_tokens: MaxTokens = None,
     model: Model = None,
     json: Json = False,
     socket: Socket = None,
@@ -30,12 +28,12 @@ def capacity(
     **Examples**
 
     ```
-    onegate capacity --class batch --prompt-tok 2000 --max-tok 500
+    onegate capacity --class batch --prompt-tok 2000 --max-tokens 500
     onegate capacity --json
     ```
     """
     with Client(socket, app="onegate capacity") as gate:
-        report = gate.capacity(prompt_tok, max_tok, model=model, class_=class_)
+        report = gate.capacity(prompt_tok, max_tokens, model=model, class_=class_)
     if json:
         say_json(report)
     else:

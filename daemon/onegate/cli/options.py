@@ -39,7 +39,10 @@ Class = Annotated[
 Model = Annotated[
     str | None, Parameter(name="--model", help="Model to use, if the daemon has several.")
 ]
-MaxTokens = Annotated[int | None, Parameter(name="--max-tokens", help="Longest answer, in tokens.")]
+MaxTokens = Annotated[
+    int | None,
+    Parameter(name="--max-tokens", help="Longest answer, in tokens. Default: that of the class."),
+]
 System = Annotated[
     str | None, Parameter(name="--system", help="Instructions that precede the conversation.")
 ]

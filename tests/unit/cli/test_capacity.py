@@ -55,7 +55,7 @@ def test_scripts_can_tell(gate: Any, report: m.CapacityReport, code: int) -> Non
 
 def test_flags_arrive(gate: Any, capsys: Any) -> None:
     gate.answers["capacity"] = QUEUE
-    line = "capacity --class batch --prompt-tok 9 --max-tok 8 --model tiny --socket /s --json"
+    line = "capacity --class batch --prompt-tok 9 --max-tokens 8 --model tiny --socket /s --json"
     assert run(line.split()) == 0
     name, arguments, keywords = gate.calls[0]
     assert (name, arguments) == ("capacity", (9, 8))
