@@ -15,6 +15,8 @@ from pathlib import Path
 
 from tests.integration.conftest import Daemon, running_daemon
 
+from onegate.protocol.status import Status
+
 OUR_FAULT = (" ERROR bug ", "Traceback")
 
 
@@ -30,6 +32,20 @@ class Rig:
     @property
     def log(self) -> str:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+
+def idle(status: Status) -> bool:
+    """Whether the gate holds nothing for anybody. The seat of a request that was left is the
+    engine's until it says so, and whoever comes next would wait for it."""
+    gate = status.gate
+    return not any(
+        [
+            gate.in_flight,
+            gate.queued,
+            gate.inbound_bytes,
+            *(pool.seats_used or pool.seats_quarantined for pool in status.pools),
+        ]
+    )
 
 
 def free_port() -> int:

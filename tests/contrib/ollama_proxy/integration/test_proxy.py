@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contrib.ollama_proxy.rig import Rig, proxied, speaks_for_others
+from tests.contrib.ollama_proxy.rig import Rig, idle, proxied, speaks_for_others
 from tests.integration.conftest import running_daemon
 
 from onegate import Client
@@ -62,11 +62,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory, timeout_factor: float) -> Iter
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "rig" in request.fixturenames:
-        wait(request.getfixturevalue("rig"), lambda status: idle(status))
-
-
-def idle(status: Any) -> bool:
-    return not status.gate.in_flight and not status.gate.queued and not status.gate.inbound_bytes
+        wait(request.getfixturevalue("rig"), idle)
 
 
 def wait(rig: Rig, true: Callable[[Any], bool]) -> None:
@@ -426,7 +422,7 @@ def test_a_class_can_be_lowered_and_not_raised(rig: Rig) -> None:
 
 def test_questions_do_not_wait_behind_answers(rig: Rig) -> None:
     running = [begun(rig, chat(LONG)) for _ in range(4)]
-    wait(rig, lambda status: status.gate.queued == 2)
+    wait(rig, lambda status: (status.gate.in_flight, status.gate.queued) == (2, 2))
     for path in ("/api/tags", "/api/version", "/api/ps", "/", "/v1/models"):
         answer, _ = ask(rig, None, path, "GET")
         assert answer.status == 200
