@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.conftest import Daemon, running_daemon
-
-from onegate.protocol.status import Status
+from tests.integration.daemon import Observed
 
 OUR_FAULT = (" ERROR bug ", "Traceback")
 
@@ -33,19 +32,10 @@ class Rig:
     def log(self) -> str:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
-
-def idle(status: Status) -> bool:
-    """Whether the gate holds nothing for anybody. The seat of a request that was left is the
-    engine's until it says so, and whoever comes next would wait for it."""
-    gate = status.gate
-    return not any(
-        [
-            gate.in_flight,
-            gate.queued,
-            gate.inbound_bytes,
-            *(pool.seats_used or pool.seats_quarantined for pool in status.pools),
-        ]
-    )
+    def wait_idle(self) -> None:
+        """Until the gate holds nothing for anybody. The seat of a request that was left is the
+        engine's until it says so, and whoever comes next would wait for it."""
+        Observed(self.daemon).wait_idle()
 
 
 def free_port() -> int:

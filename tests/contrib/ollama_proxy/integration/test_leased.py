@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from tests.contrib.ollama_proxy.rig import Rig, idle, proxied
+from tests.contrib.ollama_proxy.rig import Rig, proxied
 from tests.contrib.ollama_proxy.stand_in import StandIn, in_a_thread
 
 from onegate import AsyncClient, Client
@@ -86,12 +86,6 @@ async def ask(session, rig, path, **given):
         return answer.status, answer.headers, (await answer.read()).decode()
 
 
-async def until_idle(rig) -> None:
-    async with AsyncClient(rig.daemon.socket) as gate:
-        while not idle(await gate.status()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("path", KINDS)
 async def test_a_stream_is_carried_and_what_it_used_is_told(rig, stand_in, session, path):
     with Client(rig.daemon.socket) as gate:
@@ -100,7 +94,7 @@ async def test_a_stream_is_carried_and_what_it_used_is_told(rig, stand_in, sessi
     assert status == 200
     assert headers["Content-Type"].startswith("text/event-stream")
     assert "error" not in said
-    await until_idle(rig)
+    await asyncio.to_thread(rig.wait_idle)
     with Client(rig.daemon.socket) as gate:
         after = gate.usage().rows
     assert sum(r.output_tok for r in after) - sum(r.output_tok for r in before) == 2
@@ -135,7 +129,7 @@ async def test_what_was_refused_is_passed_on_and_costs_nothing(rig, stand_in, se
     status, _, said = await ask(session, rig, "/v1/responses")
     assert status == 400
     assert json.loads(said)["error"]["message"] == "bad input"
-    await until_idle(rig)
+    await asyncio.to_thread(rig.wait_idle)
 
 
 @pytest.mark.parametrize("path", KINDS)
@@ -147,7 +141,7 @@ async def test_it_waits_its_turn_and_others_wait_for_it(rig, stand_in, session, 
         status = await gate.status()
         assert (status.gate.in_flight, status.pools[0].seats_used) == (1, 1)
     first.close()
-    await until_idle(rig)
+    await asyncio.to_thread(rig.wait_idle)
     while not stand_in.asked(path)[0].left:  # noqa: ASYNC110  it happens in the stand-in
         await asyncio.sleep(0.02)
 
@@ -158,7 +152,7 @@ async def test_who_leaves_before_the_first_byte_has_left(rig, stand_in, session,
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await ask(session, rig, path)
-    await until_idle(rig)
+    await asyncio.to_thread(rig.wait_idle)
     while not stand_in.asked(path)[0].left:  # noqa: ASYNC110  it happens in the stand-in
         await asyncio.sleep(0.02)
 
@@ -174,7 +168,7 @@ async def test_one_that_takes_longer_than_any_honest_answer_is_ended(rig, stand_
     status, _, said = await ask(session, rig, path)
     assert status == 504
     assert json.loads(said)["error"]["message"]
-    await until_idle(rig)
+    await asyncio.to_thread(rig.wait_idle)
 
 
 async def test_what_is_closed_is_refused_in_the_words_of_its_api(rig, session):
@@ -257,7 +251,7 @@ async def test_a_wait_for_the_turn_is_padded(padded, session, path, stream):
         assert "error" not in said
     else:
         assert json.loads(said)["id"]
-    await until_idle(padded)
+    await asyncio.to_thread(padded.wait_idle)
 
 
 @pytest.mark.parametrize("path", KINDS)
@@ -267,7 +261,7 @@ async def test_a_silent_ollama_is_padded_too_and_leaving_ends_it(padded, stand_i
         assert answer.status == 200
         assert await answer.content.readline() == b": waiting\n"
         answer.close()
-    await until_idle(padded)
+    await asyncio.to_thread(padded.wait_idle)
     while not stand_in.asked(path)[0].left:  # noqa: ASYNC110  it happens in the stand-in
         await asyncio.sleep(0.02)
 
@@ -292,7 +286,7 @@ async def test_what_fails_behind_padding_is_said_in_the_answer(
     assert ended.status == 200
     assert told(said, stream)
     assert len(stand_in.asked(path)) == 1
-    await until_idle(padded)
+    await asyncio.to_thread(padded.wait_idle)
 
 
 async def test_what_is_not_to_wait_is_not_padded(padded, session):
@@ -303,7 +297,7 @@ async def test_what_is_not_to_wait_is_not_padded(padded, session):
                 await session.post(
                     padded.url + "/v1/messages", json=KINDS["/v1/messages"], headers=headers
                 )
-    await until_idle(padded)
+    await asyncio.to_thread(padded.wait_idle)
 
 
 async def test_without_an_ollama_it_says_so(tmp_path, timeout_factor, session):

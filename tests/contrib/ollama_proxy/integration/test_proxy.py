@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contrib.ollama_proxy.rig import Rig, idle, proxied, speaks_for_others
+from tests.contrib.ollama_proxy.rig import Rig, proxied, speaks_for_others
 from tests.integration.conftest import running_daemon
 
 from onegate import Client
@@ -62,7 +62,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory, timeout_factor: float) -> Iter
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "rig" in request.fixturenames:
-        wait(request.getfixturevalue("rig"), idle)
+        request.getfixturevalue("rig").wait_idle()
 
 
 def wait(rig: Rig, true: Callable[[Any], bool]) -> None:
@@ -315,7 +315,7 @@ def test_who_leaves_while_it_runs_costs_nothing_from_then_on(
     if reset:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     sock.close()
-    wait(rig, idle)
+    rig.wait_idle()
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -455,7 +455,7 @@ def test_what_does_not_end_in_time_is_ended(tmp_path: Path, timeout_factor: floa
         rig.process.send_signal(signal.SIGTERM)
         assert rig.process.wait(WITHIN_S) == 0
         sock.close()
-        wait(rig, idle)
+        rig.wait_idle()
 
 
 def test_a_gate_that_is_not_there_is_said_and_not_made_up(
